@@ -3,19 +3,19 @@
 //! [`Prefetcher::open`] returns an [`ObjectReader`]. There is one for each object *version*, shared by every
 //! handle that has the version open. Behind its one lock it has:
 //!
-//! - the *segment map* ([`segment`]): ordered ranges. Each is one GET, which is in flight with its waiters, or
+//! - the *segment map* ([`reader::segment`]): ordered ranges. Each is one GET, which is in flight with its waiters, or
 //!   ready. A read is answered from the segments that cover it, or it waits for the first segment that is in
 //!   flight. So a byte range is fetched once, however many readers want it;
 //! - the *stream table* ([`stream`]): up to 512 sequential readers, recognised by offset and not by handle.
-//!   Each has a [`window`] of bytes to keep ahead of it. Both are pure: reads go in, and plans come out.
+//!   Each has a [`limits::window`] of bytes to keep ahead of it. Both are pure: reads go in, and plans come out.
 //!
 //! A read that belongs to no stream is random. It fetches the bytes that it asked for, rounded to whole
 //! blocks. When the blocks land, they move to the [`BlockCache`](s3mount_cache::BlockCache).
 //!
 //! **Memory.** A GET is sent only with a buffer of the pool in hand. A GET ahead of its reader takes memory that is
-//! free, or waits for its next chance. A reader that waits queues at the pool. Then [`reclaim`] takes memory back in
+//! free, or waits for its next chance. A reader that waits queues at the pool. Then [`readers::reclaim`] takes memory back in
 //! this order: consumed segments, bytes ahead of idle streams, cached blocks, the far ends of the largest windows. A
-//! GET ahead of an active stream also takes memory from idle streams ([`idle`]).
+//! GET ahead of an active stream also takes memory from idle streams ([`readers::idle`]).
 //!
 //! **Verifying.** With [`PrefetchConfig::verify_whole`], the bytes of each GET pass a `Verifier` (`verify.rs`) on their
 //! way into the segment map. When bytes of a version turn out to be wrong, the prefetcher drops the version everywhere,
@@ -24,52 +24,37 @@
 //! **Threads.** [`ObjectReader::read`] never waits. When the bytes are in memory, it answers in the calling thread,
 //! else in the task of the GET that brings them. No lock is held while a caller's reply runs.
 //!
-//! **Lock order:** the list of open readers or the givers of [`reclaim`], then the state of one reader, then the
+//! **Lock order:** the list of open readers or the givers of [`readers::reclaim`], then the state of one reader, then the
 //! reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never locked at
-//! once. No other lock is taken under the locks of `ahead.rs` and `turns.rs`.
+//! once. No other lock is taken under the locks of `limits/ahead.rs` and `limits/turns.rs`.
 //!
 //! **Layers:** [`shared`] knows no reader. [`fetch`] and [`verify`] send one GET on top of it. [`reader`]
 //! decides with pure policies which GETs are sent, and [`prefetcher`] opens readers.
 
-mod ahead;
-mod concurrency;
 mod config;
-mod congestion;
 mod error;
 mod fetch;
-mod hedge;
-mod holes;
-mod idle;
-mod keep;
-mod lately;
-mod latency;
+mod fill;
 mod learn;
+mod limits;
 mod metrics;
-mod need;
 mod prefetcher;
 mod reader;
 mod readers;
-mod reclaim;
-mod refill;
 mod refills;
-mod segment;
 mod shared;
 mod stream;
-mod sums;
 mod sync;
 mod tiers;
-mod turns;
-mod upload_parts;
 mod verify;
 mod version;
-mod window;
 
 pub use config::PrefetchConfig;
 pub use error::ReadError;
-pub use keep::KeepError;
-pub use lately::OpenReader;
 pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
+pub use prefetcher::keep::KeepError;
+pub use prefetcher::lately::OpenReader;
 pub use reader::ObjectReader;
 pub use reader::view::{ReaderView, StreamView};
 pub use tiers::{KeyFilter, Tiers};

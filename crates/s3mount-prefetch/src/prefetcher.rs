@@ -1,5 +1,8 @@
 //! The prefetcher opens readers and does their housekeeping.
 
+pub(crate) mod keep;
+pub(crate) mod lately;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,9 +13,9 @@ use s3mount_metrics::Registry;
 use s3mount_object::ObjectId;
 use tokio::runtime::Handle;
 
-use crate::lately::LatelyClosed;
+use crate::fill::refill::refill;
+use crate::prefetcher::lately::LatelyClosed;
 use crate::readers::Readers;
-use crate::refill::refill;
 use crate::shared::Shared;
 use crate::sync::spawn;
 use crate::{ObjectReader, OpenReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
@@ -154,5 +157,4 @@ async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>, 
 }
 
 #[cfg(test)]
-#[path = "prefetcher_tests.rs"]
 mod tests;

@@ -1,12 +1,15 @@
 //! The versions that are open. Each has one reader, which all handles of the version share.
 
+pub(crate) mod idle;
+pub(crate) mod reclaim;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use s3mount_object::ObjectId;
 
-use crate::idle::IdleBooks;
-use crate::reclaim::ReclaimBooks;
+use crate::readers::idle::IdleBooks;
+use crate::readers::reclaim::ReclaimBooks;
 use crate::sync::{Mutex, lock};
 
 /// All readers of a mount, and the books of which of them could give back memory. `R` is a reader.

@@ -11,14 +11,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use crate::ahead::AheadLimiter;
-use crate::hedge::HedgeBudget;
-use crate::latency::Latencies;
 use crate::learn::Learnt;
+use crate::limits::ahead::AheadLimiter;
+use crate::limits::hedge::HedgeBudget;
+use crate::limits::latency::Latencies;
+use crate::limits::turns::Turns;
 use crate::refills::Refills;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
-use crate::turns::Turns;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
 /// The most versions with wrong bytes that are remembered until they are opened again. A network with more errors is

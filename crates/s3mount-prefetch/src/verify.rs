@@ -8,6 +8,9 @@
 //! compared when all of its bytes have come. If it came in one GET, no reader has seen it yet, and it is
 //! fetched again when it is wrong.
 
+pub(crate) mod sums;
+pub(crate) mod upload_parts;
+
 use std::error::Error;
 use std::sync::Arc;
 
@@ -22,9 +25,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::ReadError;
 use crate::fetch::{Failure, Place, Wanted, fetch, from_nearest, in_time};
 use crate::shared::Shared;
-use crate::sums::{CrcMap, Noted, Sums};
 use crate::sync::{Mutex, lock, spawn};
-use crate::upload_parts::{MOST_PARTS, UploadParts};
+use crate::verify::sums::{CrcMap, Noted, Sums};
+use crate::verify::upload_parts::{MOST_PARTS, UploadParts};
 use crate::version::Version;
 
 /// The store is asked for a checksum when this many bytes of an object, or all of it, have been requested. A reader of
@@ -426,8 +429,8 @@ mod tests {
 
     use super::{PIECE_BYTES, PIECES_AT_ONCE, State, Verifier};
     use crate::fetch::Place;
-    use crate::sums::{CrcMap, Sums};
     use crate::tiers::Tiers;
+    use crate::verify::sums::{CrcMap, Sums};
     use crate::version::Version;
 
     /// The disk has the right bytes, but a read from it may hang or fail. Then another place is asked.

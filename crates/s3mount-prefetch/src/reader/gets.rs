@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use super::ObjectReader;
 use super::plan::{Planner, edge_bytes};
 use super::state::State;
-use crate::ahead::AheadPermit;
 use crate::fetch::{LOOK, Next, Wanted};
-use crate::need::USUAL;
+use crate::limits::ahead::AheadPermit;
+use crate::limits::need::USUAL;
+use crate::limits::window::WindowLimits;
+use crate::reader::segment::Purpose;
 use crate::readers::Readers;
-use crate::segment::Purpose;
 use crate::shared::Shared;
 use crate::stream::Access;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
-use crate::window::WindowLimits;
 
 /// Segments that streams have passed by may keep this share of the memory from later reads. With an eighth, four
 /// workers that share a queue of records in 128 MiB fetch a tenth twice.

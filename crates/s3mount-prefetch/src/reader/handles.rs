@@ -3,7 +3,7 @@
 use super::ObjectReader;
 use super::state::{Handles, State};
 use super::waiter::Waiter;
-use crate::segment::{Segment, SegmentKey};
+use crate::reader::segment::{Segment, SegmentKey};
 
 impl ObjectReader {
     /// Notes that a handle was opened.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::ObjectReader;
 use super::state::State;
+use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::readers::Readers;
-use crate::reclaim::Givers;
-use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
+use crate::readers::reclaim::Givers;
 use crate::stream::Stream;
 use crate::sync::Ordering;
 

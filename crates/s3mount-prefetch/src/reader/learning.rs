@@ -4,8 +4,8 @@
 use super::ObjectReader;
 use super::state::State;
 use crate::learn::{Beginning, Reading};
+use crate::limits::window::{Window, WindowLimits};
 use crate::stream::Stream;
-use crate::window::{Window, WindowLimits};
 
 impl ObjectReader {
     /// If stream `id` has just begun at the object's beginning, opens its window as wide as readers of such files

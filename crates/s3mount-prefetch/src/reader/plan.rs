@@ -5,11 +5,11 @@ use s3mount_object::ByteRange;
 use s3mount_shared::{BLOCK_BYTES, SharedTier};
 
 use super::waiter::Waiter;
-use crate::segment::{Purpose, SegmentMap};
+use crate::limits::window::WindowLimits;
+use crate::reader::segment::{Purpose, SegmentMap};
 use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
-use crate::upload_parts::UploadParts;
+use crate::verify::upload_parts::UploadParts;
 use crate::version::Version;
-use crate::window::WindowLimits;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 /// The inputs of a plan.

@@ -9,7 +9,7 @@ use super::state::{Landed, State, Step};
 use super::waiter::{Found, Progress, Waiter};
 use super::{Locked, ObjectReader};
 use crate::fetch::Failure;
-use crate::segment::Purpose;
+use crate::reader::segment::Purpose;
 use crate::stream::{Access, BEHIND_BYTES};
 use crate::{ReadError, Tier};
 

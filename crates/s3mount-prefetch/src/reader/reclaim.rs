@@ -1,4 +1,4 @@
-//! How readers give memory back when others wait for it. [`crate::reclaim`] keeps the books of which reader gives next.
+//! How readers give memory back when others wait for it. [`crate::readers::reclaim`] keeps the books of which reader gives next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::state::State;
 use super::waiter::Waiter;
 use crate::fetch::Wanted;
 use crate::readers::Readers;
-use crate::reclaim::{Givers, Spare};
+use crate::readers::reclaim::{Givers, Spare};
 use crate::shared::Shared;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;

@@ -16,9 +16,9 @@ use super::plan::next_part;
 use super::{Locked, Next, ObjectReader};
 use crate::EDGE_BYTES;
 use crate::learn::Beginning;
-use crate::segment::Purpose;
+use crate::limits::window::WindowLimits;
+use crate::reader::segment::Purpose;
 use crate::sync::Ordering;
-use crate::window::WindowLimits;
 
 /// What to fetch of the following objects.
 pub(super) struct Seam {

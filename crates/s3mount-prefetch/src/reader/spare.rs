@@ -7,8 +7,8 @@ use s3mount_object::ByteRange;
 use super::state::State;
 use super::waiter::Waiter;
 use crate::PrefetchConfig;
-use crate::reclaim::{Spare, SpareParts};
-use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
+use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentState};
+use crate::readers::reclaim::{Spare, SpareParts};
 use crate::stream::LEFT_TICKS;
 
 /// A part that the reader could spare.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
 use crate::learn::Noted;
-use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
+use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
 use crate::{PrefetchMetrics, ReadError, Tier};

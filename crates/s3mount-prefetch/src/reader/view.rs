@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ObjectReader;
-use crate::segment::SegmentState;
+use crate::reader::segment::SegmentState;
 
 /// The current state of one version's readers.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
-use crate::segment::{Segment, SegmentState};
+use crate::reader::segment::{Segment, SegmentState};
 use crate::stream::Access;
 use crate::{ReadError, Tier};
 

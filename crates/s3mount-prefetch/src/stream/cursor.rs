@@ -7,7 +7,7 @@ use s3mount_object::ByteRange;
 use super::direction::Direction;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES};
 use crate::EDGE_BYTES;
-use crate::window::Window;
+use crate::limits::window::Window;
 
 /// A stream that was not read for this many ticks of the housekeeper takes no share of the memory.
 pub(super) const IDLE_TICKS: u32 = 3;

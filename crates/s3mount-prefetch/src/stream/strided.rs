@@ -8,7 +8,7 @@ use super::direction::Direction;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES};
 use super::strides::Stride;
 use super::table::{Access, MAX_STRIDED, StreamTable};
-use crate::window::Window;
+use crate::limits::window::Window;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 impl Stream {

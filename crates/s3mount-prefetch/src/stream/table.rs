@@ -16,7 +16,7 @@ use super::history::History;
 use super::offset_order::OffsetOrder;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES, REORDERED_BYTES, goes_on};
 use super::strides::Strides;
-use crate::window::{Window, WindowLimits};
+use crate::limits::window::{Window, WindowLimits};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 /// The most streams of one object, not counting streams with a stride. Further readers count as random: a reader that

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::reclaim::{Spare, SpareParts};
+use crate::readers::reclaim::{Spare, SpareParts};
 use crate::sync::Ordering;
 use crate::{ObjectReader, PrefetchConfig, Prefetcher};
 

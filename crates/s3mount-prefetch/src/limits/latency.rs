@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::congestion::STARVED;
+use crate::limits::congestion::STARVED;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Classes of lengths: up to 64 KiB, up to 128 KiB, and so on.

@@ -10,11 +10,11 @@ use s3mount_memory::{MemoryBudget, Reservation};
 use tokio::time::Instant;
 
 use crate::EDGE_BYTES;
-use crate::congestion::Congestion;
-use crate::latency::Latencies;
-use crate::need::{AtLimit, Need};
+use crate::limits::congestion::Congestion;
+use crate::limits::latency::Latencies;
+use crate::limits::need::{AtLimit, Need};
+use crate::limits::turns::Turns;
 use crate::sync::{Mutex, lock};
-use crate::turns::Turns;
 
 /// Where the shortest GET takes less than this, the usual number of GETs is enough for any link and
 /// processor: 64 small GETs of 3 ms each are 20,000 a second.
@@ -241,9 +241,9 @@ mod tests {
     use s3mount_memory::MemoryBudget;
 
     use super::{AheadLimiter, CONNECTION_BYTES, FREE_CONNECTIONS, PAID_AT_ONCE, UNUSED_TICKS};
-    use crate::latency::Latencies;
+    use crate::limits::latency::Latencies;
+    use crate::limits::turns::Turns;
     use crate::sync::lock;
-    use crate::turns::Turns;
 
     /// Runs rounds in which as many small GETs as are allowed take 25 ms each. Returns the number of GETs of the last
     /// round.

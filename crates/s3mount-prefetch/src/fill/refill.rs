@@ -22,7 +22,7 @@ use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
 use crate::fetch::{Alone, fetch};
-use crate::holes::{part_of, was_written};
+use crate::fill::holes::{part_of, was_written};
 use crate::shared::Shared;
 use crate::sync::Ordering;
 use crate::version::Version;

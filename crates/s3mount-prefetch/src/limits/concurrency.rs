@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::need::USUAL;
+use crate::limits::need::USUAL;
 
 /// Answers are counted for this long before the limit changes, and until there are [`ANSWERS`] of them, but
 /// not for longer than [`LONGEST_ROUND`].

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::concurrency::Concurrency;
+use crate::limits::concurrency::Concurrency;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
 /// If the store takes fewer GETs at once, all of them are for readers.
