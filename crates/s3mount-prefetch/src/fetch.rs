@@ -282,15 +282,10 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let began = shared.started.elapsed();
-    let slow = || match shared.ahead.congestion.has_landed_since(began) {
-        true => shared.latencies.stalls_after(range.len()),
-        false => shared.latencies.stalls_alone_after(range.len()),
-    };
+    let slow = || shared.latencies.stalls_after(range.len());
     let deadline = || wanted.deadline();
     let first = wanted.first_deadline();
-    let stalls_after = shared.latencies.stalls_after(range.len());
-    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), stalls_after, first);
+    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow(), first);
     let mut retries = retries.joined(&deadline).slow_by(&slow);
     loop {
         let into = buffer_for(shared, range, buffer.take(), wanted).await;

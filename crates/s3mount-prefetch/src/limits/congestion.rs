@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A reader is starved when no bytes came for this long. A store 700 ms away answers within it.
-pub(crate) const STARVED: Duration = Duration::from_secs(3);
+const STARVED: Duration = Duration::from_secs(3);
 
 /// A GET that took less than this shows that the link carries more than the bytes in flight.
 const QUICK: Duration = Duration::from_secs(1);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::limits::congestion::STARVED;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Classes of lengths: up to 64 KiB, up to 128 KiB, and so on.
@@ -35,14 +34,6 @@ const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 /// The assumed rate of a link that has carried nothing yet, in bytes a second: 20 Mbit/s, the slowest link
 /// that s3mount is made for.
 const SLOWEST_LINK: u64 = 2_500_000;
-
-/// The assumed rate of a link on which a reader is starved: 5 Mbit/s.
-const STARVED_LINK: u64 = 625_000;
-
-/// If no other GET came back, a GET may have stalled after the time that its bytes take at this rate, or after this
-/// time at the latest. An attempt has four times as long (which makes 1 Mbit/s).
-const LEAST_LINK: u64 = 4 * 125_000;
-const STALLS_ALONE: Duration = Duration::from_secs(4);
 
 /// A link that carries fewer bytes a second is slow: a usual window waits at it for more than [`LONG_QUEUE`].
 const SLOW_LINK: u64 = 128 << 20;
@@ -165,28 +156,12 @@ impl Latencies {
         self.slow_after(bytes).max(self.in_flight() / 2)
     }
 
-    /// The time after which a GET of `bytes` may have stalled if no other GET came back since it was sent: the link may
-    /// be very slow.
-    pub(crate) fn stalls_alone_after(&self, bytes: u64) -> Duration {
-        self.stalls_after(bytes)
-            .max(Duration::from_secs_f64(bytes as f64 / LEAST_LINK as f64).min(STALLS_ALONE))
-    }
-
     /// How long a GET waits for earlier GETs: the time in which the link brings all bytes in flight. While streams
     /// ramp, more bytes are in flight than the link ever brought in a second, but GETs take no longer. So the wait is
     /// at most the shorter of the last two GETs.
     pub(crate) fn queue(&self) -> Duration {
         let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
         self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
-    }
-
-    /// Notes that a reader is starved: the link counts as slow until it proves faster.
-    pub(crate) fn on_starved(&self) {
-        for link in [&self.link, &self.spread_link, &self.full_link] {
-            link.fetch_min(STARVED_LINK, Ordering::Relaxed);
-        }
-        let waited = u64::try_from(STARVED.as_micros()).unwrap_or(u64::MAX);
-        self.last.iter().for_each(|last| last.store(waited, Ordering::Relaxed));
     }
 
     /// Whether others are in flight beside a GET of `bytes`.

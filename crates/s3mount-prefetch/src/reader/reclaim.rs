@@ -90,7 +90,6 @@ impl Readers<ObjectReader> {
             return;
         }
         tracing::debug!(?waited, "nothing came for seconds: cancelling all GETs ahead");
-        shared.latencies.on_starved();
         let givers = &mut *self.books.givers();
         // Readers that are read meanwhile list themselves anew.
         for _ in 0..self.books.listed() {
