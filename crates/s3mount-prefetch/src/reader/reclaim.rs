@@ -45,15 +45,8 @@ impl Readers<ObjectReader> {
         }
         for is_ready in [true, false] {
             while missing > 0
-                && let Some((id, reader)) = givers.next(is_ready, missing)
+                && let Some(dropped) = self.drop_next(givers, is_ready, missing)
             {
-                books.visits.fetch_add(1, Ordering::Relaxed);
-                let (dropped, spare) = reader.drop_far_end(is_ready, missing);
-                books.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
-                givers.note(id, reader.me.clone(), spare);
-                if !is_ready {
-                    givers.on_cancel(dropped);
-                }
                 missing = missing.saturating_sub(dropped);
             }
         }
@@ -81,6 +74,20 @@ impl Readers<ObjectReader> {
         Some(swept)
     }
 
+    /// Makes the next reader drop one part that it could spare, ready or in flight, if there is such a reader. Returns
+    /// how many bytes the part had.
+    fn drop_next(&self, givers: &mut Givers<ObjectReader>, is_ready: bool, wanted: u64) -> Option<u64> {
+        let (id, reader) = givers.next(is_ready, wanted)?;
+        self.books.visits.fetch_add(1, Ordering::Relaxed);
+        let (dropped, spare) = reader.drop_far_end(is_ready, wanted);
+        self.books.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
+        givers.note(id, reader.me.clone(), spare);
+        if !is_ready {
+            givers.on_cancel(dropped);
+        }
+        Some(dropped)
+    }
+
     /// Cancels all GETs ahead that nobody waits for, if a read that has waited for `waited`, for a GET of `bytes`, is
     /// starved. It is not where it waits for the disk.
     pub(super) fn relieve(&self, shared: &Shared, waited: Duration, bytes: u64) {
@@ -95,11 +102,7 @@ impl Readers<ObjectReader> {
         for _ in 0..self.books.listed() {
             self.visit_next(givers);
         }
-        while let Some((id, reader)) = givers.next(false, u64::MAX) {
-            let (dropped, spare) = reader.drop_far_end(false, u64::MAX);
-            givers.note(id, reader.me.clone(), spare);
-            givers.on_cancel(dropped);
-        }
+        while self.drop_next(givers, false, u64::MAX).is_some() {}
     }
 }
 
