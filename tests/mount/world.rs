@@ -121,12 +121,13 @@ impl World {
         Self { mount, server, bucket, folder, _watchdog: watchdog }
     }
 
-    /// All that the bucket holds below a prefix, by what follows the prefix.
+    /// All that the bucket holds below a prefix, by what follows the prefix. An object that is deleted meanwhile is left
+    /// out.
     pub(crate) fn stored_below(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         let keys = self.server.keys(self.bucket);
         let below = keys.iter().filter_map(|key| Some((key, key.strip_prefix(prefix)?)));
-        let bytes = |key| self.server.stored(self.bucket, key).expect("an object").bytes();
-        below.map(|(key, rest)| (rest.to_owned(), bytes(key))).collect()
+        let bytes = |key| Some(self.server.stored(self.bucket, key)?.bytes());
+        below.filter_map(|(key, rest)| Some((rest.to_owned(), bytes(key)?))).collect()
     }
 
     /// Mounts the bucket with `flags` in another folder, and then ends the mount before. The requests of

@@ -128,6 +128,8 @@ impl Filesystem {
         self.move_drafts(renaming, &moved).await;
         self.switch(renaming, &moved);
         let mut gone: Vec<ObjectId> = moved.iter().map(|copy| copy.from.clone()).collect();
+        // Which object is deleted first does not depend on which copy ended last.
+        gone.sort_unstable_by(|one, other| one.key().cmp(other.key()));
         gone.extend(marker.map(|object| ObjectId::new(&object.key, object.meta.etag)));
         let Some(first) = gone.pop() else {
             noted.done();
