@@ -327,12 +327,14 @@ async fn attempts(
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Came, ObjectError> {
     let (len, began, sent) = (request.range.len(), Instant::now(), shared.started.elapsed());
     let send = |into: Buffer| async {
-        let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
+        let (began, in_flight) =
+            (Instant::now(), shared.latencies.link.on_sent(len, shared.started.elapsed()));
         let GetAnswer { bytes, origin, is_compared, .. } =
             shared.bucket.get_within(request.clone(), Box::new(into)).await?;
         match origin {
             Origin::Store => {
                 let (took, now) = (began.elapsed(), shared.started.elapsed());
+                in_flight.on_landed(now);
                 shared.latencies.note(len, took);
                 shared.ahead.congestion.on_landed(len, took, shared.latencies.mean(len), now);
             }
@@ -347,7 +349,8 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
         }
         // While nothing comes, the link is slow and not this GET, or all connections are dead.
         let congestion = &shared.ahead.congestion;
-        let is_slow_alone = !shared.latencies.has_in_flight_beside(len) || congestion.has_landed_since(sent);
+        let is_slow_alone =
+            !shared.latencies.link.has_in_flight_beside(len) || congestion.has_landed_since(sent);
         if is_slow_alone || congestion.may_probe(shared.started.elapsed()) {
             break;
         }

@@ -6,6 +6,7 @@ pub(crate) mod concurrency;
 pub(crate) mod congestion;
 pub(crate) mod hedge;
 pub(crate) mod latency;
+pub(crate) mod link;
 pub(crate) mod need;
 pub(crate) mod turns;
 pub(crate) mod window;

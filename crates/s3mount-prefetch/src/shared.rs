@@ -180,16 +180,17 @@ impl Shared {
     /// never be read.
     fn needed_ahead_bytes(&self, streams: u64) -> u64 {
         let part = self.config.part_bytes;
-        let carried = self.latencies.carried(self.latencies.least_lately(part));
+        let carried = self.latencies.link.carried(self.latencies.least_lately(part));
         (2 * carried).max(ENOUGH_AHEAD_BYTES).max(2 * streams * part)
     }
 
     /// Called by the housekeeper once a second.
     pub(crate) fn tick(&self) {
-        if self.latencies.age() {
+        let now = self.started.elapsed();
+        if self.latencies.age(now) {
             self.ahead.restart();
         }
-        self.ahead.tick(self.started.elapsed());
+        self.ahead.tick(now);
         self.cached_bytes.store(self.cache.held_bytes() + self.tiers.held_bytes(), Ordering::Relaxed);
         self.pool.tick();
     }

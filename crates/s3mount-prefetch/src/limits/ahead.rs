@@ -148,15 +148,18 @@ impl AheadLimiter {
         Arc::new(Self { turns, budget, congestion: Congestion::default(), state: Mutex::new(state) })
     }
 
-    /// A permit for a GET of `bytes` that is sent now, if there is room for one more.
-    pub(crate) fn try_permit(self: &Arc<Self>, bytes: u64) -> Option<AheadPermit> {
+    /// A permit for a GET of `bytes` that is sent now, if there is room for one more. A slow link carries
+    /// `link_bytes` at once, if known, or one GET.
+    pub(crate) fn try_permit(self: &Arc<Self>, bytes: u64, link_bytes: Option<u64>) -> Option<AheadPermit> {
         let all = self.turns.ahead_limit();
         let mut state = lock(&self.state);
         if state.running >= all {
             self.turns.on_full();
             return None;
         }
-        if self.congestion.bound().is_some_and(|bound| state.bytes + bytes > bound)
+        let is_beyond = |bound| state.bytes + bytes > bound;
+        if self.congestion.bound().is_some_and(is_beyond)
+            || state.bytes > 0 && link_bytes.is_some_and(is_beyond)
             || !state.pay(&self.budget)
         {
             return None;
@@ -250,7 +253,7 @@ mod tests {
     async fn run(limiter: &Arc<AheadLimiter>, latencies: &Latencies) -> usize {
         let (mut sent, took) = (0, Duration::from_millis(25));
         for _ in 0..200 {
-            let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1)).collect();
+            let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1, None)).collect();
             sent = permits.len();
             tokio::time::sleep(took).await;
             for permit in permits {
@@ -268,13 +271,13 @@ mod tests {
         latencies.note(1, Duration::from_millis(4));
         assert_eq!(run(&limiter, &latencies).await, 56);
         for _ in 0..2 {
-            while !latencies.age() {}
+            while !latencies.age(Duration::ZERO) {}
             limiter.restart();
             run(&limiter, &latencies).await;
         }
         assert_eq!(run(&limiter, &latencies).await, 448);
         limiter.restart();
-        let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1)).collect();
+        let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1, None)).collect();
         assert_eq!(permits.len(), 56, "the shortest GET is measured with few in flight");
     }
 

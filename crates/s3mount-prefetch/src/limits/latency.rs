@@ -1,7 +1,8 @@
-//! The shortest and the usual duration of GETs, and the bytes that the link carries.
+//! The shortest and the usual duration of GETs.
 
 use std::time::Duration;
 
+use crate::limits::link::Link;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Classes of lengths: up to 64 KiB, up to 128 KiB, and so on.
@@ -31,20 +32,6 @@ const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 /// A GET is slow after this time if no GET of its length has come back yet.
 const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 
-/// The assumed rate of a link that has carried nothing yet, in bytes a second: 20 Mbit/s, the slowest link
-/// that s3mount is made for.
-const SLOWEST_LINK: u64 = 2_500_000;
-
-/// A link that carries fewer bytes a second is slow: a usual window waits at it for more than [`LONG_QUEUE`].
-const SLOW_LINK: u64 = 128 << 20;
-
-/// A link at which GETs wait for longer than this is full.
-pub(crate) const LONG_QUEUE: Duration = Duration::from_millis(500);
-
-/// When the link carried less in a tick than its estimated rate, although GETs were in flight, the estimate falls by
-/// this share of the difference.
-const LINK_SHARE: u64 = 16;
-
 /// Durations of the GETs of one class of lengths, in microseconds; `u64::MAX` before the first GET.
 #[derive(Debug)]
 struct Class {
@@ -55,28 +42,11 @@ struct Class {
     mean: AtomicU64,
 }
 
-/// The durations of GETs by their length, and the bytes in flight.
+/// The durations of GETs by their length, and the link that they share.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     classes: [Class; CLASSES],
-    in_flight_bytes: AtomicU64,
-    /// Bytes that came since the last tick.
-    landed_bytes: AtomicU64,
-    /// Bytes of GETs that came since the last check for a slow link, and the sum of these bytes times the milliseconds
-    /// that each GET took.
-    spread_bytes: AtomicU64,
-    spread_byte_millis: AtomicU64,
-    /// Ticks since that check in which GETs were in flight.
-    busy_ticks: AtomicU64,
-    /// Bytes a second that the link brought, spread over the time that the GETs took.
-    spread_link: AtomicU64,
-    /// Bytes a second that all GETs together brought; 0 before the first GET.
-    link: AtomicU64,
-    /// `spread_link` when GETs last waited long at the link, or the rate it has carried since if that is higher. 0
-    /// before any GET waited long.
-    full_link: AtomicU64,
-    /// How long the last two GETs took, in microseconds.
-    last: [AtomicU64; 2],
+    pub(crate) link: Link,
     ticks: AtomicU64,
 }
 
@@ -89,27 +59,9 @@ impl Default for Latencies {
                 least_lately: unknown(),
                 mean: unknown(),
             }),
-            in_flight_bytes: AtomicU64::new(0),
-            landed_bytes: AtomicU64::new(0),
-            spread_bytes: AtomicU64::new(0),
-            spread_byte_millis: AtomicU64::new(0),
-            busy_ticks: AtomicU64::new(0),
-            spread_link: AtomicU64::new(0),
-            link: AtomicU64::new(0),
-            full_link: AtomicU64::new(0),
-            last: [AtomicU64::new(0), AtomicU64::new(0)],
+            link: Link::default(),
             ticks: AtomicU64::new(0),
         }
-    }
-}
-
-/// Counts a GET as in flight while this lives.
-#[derive(Debug)]
-pub(crate) struct InFlight<'a>(&'a Latencies, u64);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight_bytes.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -118,21 +70,13 @@ fn class(bytes: u64) -> usize {
 }
 
 impl Latencies {
-    /// Notes that a GET of `bytes` is sent.
-    pub(crate) fn on_sent(&self, bytes: u64) -> InFlight<'_> {
-        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
-        InFlight(self, bytes)
-    }
-
     /// Notes that a GET of `bytes` took this long.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.spread_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.spread_byte_millis.fetch_add(bytes.saturating_mul(micros / 1000), Ordering::Relaxed);
-        self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
-        class.least_long[0].fetch_min(micros, Ordering::Relaxed);
+        if class.least_long[0].fetch_min(micros, Ordering::Relaxed) > micros {
+            self.link.set_shortest(self.shortest());
+        }
         class.least_lately.fetch_min(micros, Ordering::Relaxed);
         // When two GETs change the mean at once, one change is lost. The result is still a mean.
         let mean = match class.mean.load(Ordering::Relaxed) {
@@ -153,32 +97,7 @@ impl Latencies {
     /// The time after which a GET of `bytes` may have stalled. It is longer than [`slow_after`](Self::slow_after) while
     /// the link brings other bytes in flight. A GET is given up after a multiple of this.
     pub(crate) fn stalls_after(&self, bytes: u64) -> Duration {
-        self.slow_after(bytes).max(self.in_flight() / 2)
-    }
-
-    /// How long a GET waits for earlier GETs: the time in which the link brings all bytes in flight. While streams
-    /// ramp, more bytes are in flight than the link ever brought in a second, but GETs take no longer. So the wait is
-    /// at most the shorter of the last two GETs.
-    pub(crate) fn queue(&self) -> Duration {
-        let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
-        self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
-    }
-
-    /// Whether others are in flight beside a GET of `bytes`.
-    pub(crate) fn has_in_flight_beside(&self, bytes: u64) -> bool {
-        self.in_flight_bytes.load(Ordering::Relaxed) > bytes
-    }
-
-    /// The time that the link takes for the bytes in flight.
-    fn in_flight(&self) -> Duration {
-        let link = self.slow_link().unwrap_or(self.link.load(Ordering::Relaxed));
-        let link = if link == 0 { SLOWEST_LINK } else { link };
-        Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
-    }
-
-    /// The bytes that the link carries in this time. Zero before the first GET.
-    pub(crate) fn carried(&self, time: Duration) -> u64 {
-        (self.link.load(Ordering::Relaxed) as f64 * time.as_secs_f64()) as u64
+        self.slow_after(bytes).max(self.link.in_flight() / 2)
     }
 
     /// The shortest recent duration of a GET of `bytes`. A window needs the shortest time, not the mean: the mean
@@ -210,12 +129,8 @@ impl Latencies {
 
     /// Lets the minima rise, and updates the rate of the link. Call it once a second. Returns whether a new period
     /// begins, in which the shortest GET is measured anew.
-    pub(crate) fn age(&self) -> bool {
-        let (link, landed) =
-            (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
-        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
-        self.link.store(believed(link, landed, is_busy), Ordering::Relaxed);
-        self.measure_slow_link();
+    pub(crate) fn age(&self, now: Duration) -> bool {
+        self.link.tick(now);
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as valid.
@@ -226,60 +141,17 @@ impl Latencies {
             for Class { least_long: [now, before], .. } in &self.classes {
                 before.store(now.swap(u64::MAX, Ordering::Relaxed), Ordering::Relaxed);
             }
+            self.link.set_shortest(self.shortest());
         }
         begins
     }
 
-    /// Measures whether the link is slow, once a second.
-    ///
-    /// The bytes of a GET count when it ends, but they came throughout. Many GETs that share a slow link all end within
-    /// the same second, after many seconds. So the bytes are divided by the ticks that their GETs took.
-    fn measure_slow_link(&self) {
-        let (spread, link) =
-            (self.spread_bytes.load(Ordering::Relaxed), self.spread_link.load(Ordering::Relaxed));
-        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
-        if spread == 0 && !is_busy {
-            self.busy_ticks.store(0, Ordering::Relaxed);
-            return;
-        }
-        let ticks = self.busy_ticks.fetch_add(1, Ordering::Relaxed) + 1;
-        if spread > 0 && self.spread_byte_millis.load(Ordering::Relaxed) / spread > ticks * 1000 {
-            return;
-        }
-        let rate = spread / ticks;
-        if spread > 0 {
-            // Bytes that land meanwhile count in the next measurement.
-            self.spread_bytes.fetch_sub(spread, Ordering::Relaxed);
-            self.spread_byte_millis.store(0, Ordering::Relaxed);
-            self.busy_ticks.store(0, Ordering::Relaxed);
-        }
-        let now = believed(link, rate, is_busy);
-        self.spread_link.store(now, Ordering::Relaxed);
-        let full = self.full_link.load(Ordering::Relaxed);
-        if spread > 0 && self.queue() > LONG_QUEUE || full > 0 && rate > full {
-            self.full_link.store(now, Ordering::Relaxed);
-        }
+    /// The shortest GET of any length over a long time; zero before the first.
+    fn shortest(&self) -> Duration {
+        let long = self.classes.iter().flat_map(|class| &class.least_long);
+        let least = long.map(|micros| micros.load(Ordering::Relaxed)).min();
+        Duration::from_micros(least.filter(|micros| *micros != u64::MAX).unwrap_or(0))
     }
-
-    /// The bytes a second that a slow link carries. `None` if the link is fast or unknown.
-    pub(crate) fn slow_link(&self) -> Option<u64> {
-        slow(&self.spread_link)
-    }
-
-    /// The bytes a second that a slow link carries, if GETs have waited long at it.
-    pub(crate) fn full_link(&self) -> Option<u64> {
-        slow(&self.full_link)
-    }
-}
-
-/// The new estimate of a link's rate, from the old estimate `link` and the rate that it carried lately.
-fn believed(link: u64, rate: u64, is_busy: bool) -> u64 {
-    let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
-    fallen.max(rate)
-}
-
-fn slow(link: &AtomicU64) -> Option<u64> {
-    Some(link.load(Ordering::Relaxed)).filter(|rate| (1..SLOW_LINK).contains(rate))
 }
 
 #[cfg(test)]
@@ -308,47 +180,32 @@ mod tests {
     #[test]
     fn what_is_in_flight_is_waited_for_before_a_get_has_stalled() {
         let latencies = Latencies::default();
-        let (seconds, mb) = (Duration::from_secs, 1_000_000);
-        let sent: Vec<_> = (0..20).map(|_| latencies.on_sent(mb)).collect();
+        let (link, seconds, mb) = (&latencies.link, Duration::from_secs, 1_000_000);
+        let send = |gets, at| (0..gets).map(|_| link.on_sent(mb, seconds(at))).collect::<Vec<_>>();
+        let sent = send(20, 0);
         assert_eq!(latencies.stalls_after(mb), seconds(4), "at 20 Mbit/s, as long as nothing is known");
-        (0..5).for_each(|_| latencies.note(mb, Duration::from_millis(100)));
-        latencies.age();
+        drop(sent);
+        send(5, 0).iter().for_each(|get| get.on_landed(seconds(1)));
+        latencies.note(mb, Duration::from_millis(100));
+        latencies.age(seconds(1));
+        let sent = send(20, 1);
         assert_eq!(latencies.stalls_after(mb), seconds(2), "twenty in flight, five a second");
         drop(sent);
         assert_eq!(latencies.stalls_after(mb), latencies.slow_after(mb));
         for _ in 0..1000 {
-            latencies.age();
+            latencies.age(Duration::ZERO);
         }
-        let sent: Vec<_> = (0..20).map(|_| latencies.on_sent(mb)).collect();
+        assert_eq!(latencies.stalls_after(mb), latencies.slow_after(mb));
+        let sent = send(20, 1000);
         assert_eq!(latencies.stalls_after(mb), seconds(2), "who was idle carries as much as before");
-        (0..1000).for_each(|_| {
-            latencies.note(mb, Duration::from_millis(100));
-            latencies.age();
-        });
+        drop(sent);
+        for second in 1000..1100 {
+            send(1, second).iter().for_each(|get| get.on_landed(seconds(second + 1)));
+            latencies.age(seconds(second + 1));
+        }
+        let sent = send(20, 1100);
         assert!(latencies.stalls_after(mb) > seconds(9), "one a second");
         drop(sent);
-    }
-
-    #[test]
-    fn gets_that_share_a_slow_link_and_end_at_once_show_how_slow_it_is() {
-        let latencies = Latencies::default();
-        for _ in 0..2 {
-            let sent: Vec<_> = (0..40).map(|_| latencies.on_sent(1_000_000)).collect();
-            (0..15).for_each(|_| assert!(!latencies.age()));
-            (0..40).for_each(|_| latencies.note(1_000_000, Duration::from_secs(16)));
-            latencies.age();
-            assert_eq!(latencies.slow_link(), Some(2_500_000));
-            drop(sent);
-        }
-        assert_eq!(latencies.full_link(), Some(2_500_000));
-        (0..5).for_each(|_| assert!(!latencies.age()));
-        latencies.note(9_000_000, Duration::from_millis(900));
-        latencies.age();
-        assert_eq!(latencies.slow_link(), Some(9_000_000), "seconds without a GET do not count");
-        assert_eq!(latencies.full_link(), Some(9_000_000), "it has become faster");
-        latencies.note(200 << 20, Duration::from_millis(900));
-        latencies.age();
-        assert_eq!((latencies.slow_link(), latencies.full_link()), (None, None), "it is not slow any more");
     }
 
     #[test]
@@ -359,7 +216,7 @@ mod tests {
             for tick in 1..=PERIOD_TICKS {
                 latencies.note(1, ms(25));
                 assert_eq!(latencies.least_long(1), ms(4), "{period}");
-                assert_eq!(latencies.age(), tick == PERIOD_TICKS);
+                assert_eq!(latencies.age(Duration::ZERO), tick == PERIOD_TICKS);
             }
         }
         assert_eq!(latencies.least_long(1), ms(25));
@@ -379,7 +236,7 @@ mod tests {
         latencies.note(8 << 20, ms(100));
         assert_eq!((latencies.least_lately(8 << 20), latencies.least_lately(5 << 20)), (ms(100), ms(100)));
         for _ in 0..60 {
-            latencies.age();
+            latencies.age(Duration::ZERO);
         }
         assert!(
             (ms(45)..ms(65)).contains(&latencies.least_lately(1 << 20)),

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::PrefetchConfig;
 use crate::learn::Beginning;
-use crate::limits::latency::LONG_QUEUE;
+use crate::limits::link::LONG_QUEUE;
 
 /// A rate measured over less time means little: a scheduler's time slice takes some milliseconds.
 const MIN_ROUND: Duration = Duration::from_millis(10);

@@ -94,8 +94,9 @@ fn many_streams_share_no_more_than_the_link_brings() {
         // 10 GB/s, and 118 ms for a part: 1.2 GB are on their way.
         for _ in 0..1250 {
             shared.latencies.note(8 * MIB, Duration::from_millis(118));
+            shared.latencies.link.on_sent(8 * MIB, Duration::ZERO).on_landed(Duration::from_millis(118));
         }
-        shared.latencies.age();
+        shared.latencies.age(Duration::from_secs(1));
         assert_eq!(share(1), 3584, "all of the memory");
         let [two, many] = [2, 32].map(share);
         assert!((1170..=1210).contains(&two) && (72..=76).contains(&many), "{two} and {many} MiB");

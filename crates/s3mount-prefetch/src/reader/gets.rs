@@ -98,8 +98,7 @@ impl ObjectReader {
         let share_bytes = self.shared.stream_share_bytes();
         let latency = |bytes| self.shared.latencies.least_lately(bytes);
         let mean = |bytes| self.shared.latencies.mean(bytes);
-        let queue = self.shared.latencies.queue();
-        let slow_link = self.shared.latencies.slow_link();
+        let link = &self.shared.latencies.link;
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
         let requests = config.max_requests.min(USUAL) as u64;
@@ -110,9 +109,9 @@ impl ObjectReader {
             requests,
             latency: &latency,
             mean: &mean,
-            queue,
-            slow_link,
-            full_link: self.shared.latencies.full_link(),
+            queue: link.queue(),
+            slow_link: link.slow(),
+            full_link: link.full(),
             config,
         })
     }
@@ -156,7 +155,7 @@ impl ObjectReader {
     /// A permit for a GET of `bytes` ahead of its reader. If GETs ahead failed before, this GET is their retry, and
     /// takes a retry that readers can spare.
     pub(super) fn permit_ahead(&self, state: &mut State, bytes: u64) -> Option<AheadPermit> {
-        let permit = self.shared.ahead.try_permit(bytes)?;
+        let permit = self.shared.ahead.try_permit(bytes, self.shared.latencies.link.most_ahead_bytes())?;
         if state.given_up > 0 {
             let has_spare = self.shared.bucket.budget().take_spare(Instant::now().into_std());
             state.given_up -= u64::from(has_spare);

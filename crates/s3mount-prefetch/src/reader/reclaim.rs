@@ -92,7 +92,7 @@ impl Readers<ObjectReader> {
     /// starved. It is not where it waits for the disk.
     pub(super) fn relieve(&self, shared: &Shared, waited: Duration, bytes: u64) {
         let mean = shared.latencies.mean(bytes);
-        let asks_store = shared.latencies.has_in_flight_beside(0);
+        let asks_store = shared.latencies.link.has_in_flight_beside(0);
         if !asks_store || !shared.ahead.congestion.on_wait(waited, mean, shared.started.elapsed()) {
             return;
         }
