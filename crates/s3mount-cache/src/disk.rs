@@ -8,50 +8,23 @@
 //! Readers never wait for the cache: bytes from the store are [offered](DiskObject::offer) to it. Its threads write
 //! them, or drop them when they can't keep up. A fault of the disk is a miss, never an error.
 
-mod ageing;
 mod blocks;
 mod check;
-mod checks;
 mod clear;
 mod clock;
 mod config;
 mod dir;
-mod durable;
-mod elected;
 mod error;
 mod evict;
-mod faults;
-mod ghosts;
-mod health;
-mod identity;
 mod io;
 mod layout;
-mod limit;
-mod listings;
 mod metrics;
 mod names;
 mod object;
-mod opened;
-mod owed;
-mod pace;
-mod part;
-mod pass;
 mod place;
-mod pool;
-#[cfg(any(test, feature = "by-hand"))]
-mod power;
-mod queue;
-mod read;
-mod record;
-mod room;
 mod scan;
-mod slow;
-mod usage;
 mod verify;
-mod version;
-mod victims;
 mod walk;
-mod whole;
 
 use std::fmt;
 use std::path::Path;
@@ -67,9 +40,11 @@ use clock::Clock;
 pub use config::DiskConfig;
 use dir::Dir;
 pub use error::DiskError;
-#[cfg(any(test, feature = "by-hand"))]
-pub use faults::Op;
 use io::Io;
+#[cfg(any(test, feature = "by-hand"))]
+pub use io::faults::Op;
+#[cfg(any(test, feature = "by-hand"))]
+pub use io::power::Synced;
 use layout::Hash;
 pub use metrics::DiskMetrics;
 use metrics::STATES;
@@ -77,13 +52,11 @@ pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
 #[cfg(any(test, feature = "by-hand"))]
 pub use object::by_hand::Hand;
+use object::whole::Named;
 pub use object::{DiskObject, Run};
 use place::{Found, Place};
-#[cfg(any(test, feature = "by-hand"))]
-pub use power::Synced;
 pub use verify::Verdict;
 pub use walk::{CacheDir, Cached, Described, Evicted, Listings, Stats, WalkError};
-use whole::Named;
 
 /// Objects kept in one directory or several. Cheap to clone. All methods may be called in any thread.
 #[derive(Clone)]

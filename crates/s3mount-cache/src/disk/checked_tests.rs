@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::faults::Op;
-use super::health::Condition;
 use super::layout::{Hash, Layout};
 use super::tests::{
     BLOCK, LIMIT, config, content, flip, folder, id, offer, open_in_boot, range, read, until,
 };
 use super::{DiskCache, DiskObject};
+use crate::disk::io::faults::Op;
+use crate::disk::io::health::Condition;
 
 const SIZE: u64 = 20 * BLOCK + 9;
 

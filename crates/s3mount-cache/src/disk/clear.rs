@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 
 use crate::disk::clock::file_time;
+use crate::disk::evict::limit;
+use crate::disk::evict::pass::Pass;
 use crate::disk::layout::Hash;
-use crate::disk::limit;
-use crate::disk::listings::{self, UNFINISHED_LISTING};
-use crate::disk::pass::Pass;
+use crate::disk::names::listings::{self, UNFINISHED_LISTING};
 use crate::disk::place;
 use crate::disk::scan;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::{sleep, timeout};
 
-use super::faults::Op;
 use super::layout::Layout;
-use super::limit;
 use super::tests::{LIMIT, content, files, folder, id, offer, open, range};
 use super::{CacheDir, DiskCache};
+use crate::disk::evict::limit;
+use crate::disk::io::faults::Op;
 
 const SIZE: u64 = 10_000;
 

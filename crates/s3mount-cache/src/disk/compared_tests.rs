@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::faults::Op;
 use super::tests::{BLOCK, LIMIT, config, content, files, flip, folder, id, offer, range, read, until};
 use super::{DiskCache, DiskConfig, blocks};
+use crate::disk::io::faults::Op;
 
 const SIZE: u64 = 5 * BLOCK + 77;
 

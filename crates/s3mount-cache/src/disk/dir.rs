@@ -7,15 +7,15 @@ use s3mount_object::ObjectId;
 use crate::disk::check::{self, DiskNote};
 use crate::disk::clock::Clock;
 use crate::disk::config::DiskConfig;
-use crate::disk::durable::Durable;
 use crate::disk::error::DiskError;
-use crate::disk::health::Health;
+use crate::disk::evict::room::Room;
 use crate::disk::io::Io;
+use crate::disk::io::durable::Durable;
+use crate::disk::io::health::Health;
 use crate::disk::layout::Layout;
 use crate::disk::metrics::DiskMetrics;
+use crate::disk::object::record::{Name, Record};
 use crate::disk::place::{Place, Prepared};
-use crate::disk::record::{Name, Record};
-use crate::disk::room::Room;
 
 /// One cache directory.
 #[derive(Debug)]

@@ -4,16 +4,26 @@
 //! A version that a process has open or mapped is in use, however long ago it was opened, and its bytes would stay on
 //! the disk. So it is not evicted. Versions are only unlinked: a process that opens one just then can go on reading it.
 
+pub(crate) mod ageing;
+pub(crate) mod ghosts;
+pub(crate) mod limit;
+pub(crate) mod owed;
+pub(crate) mod pace;
+pub(crate) mod pass;
+pub(crate) mod room;
+pub(crate) mod usage;
+pub(crate) mod victims;
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::disk::io::opened;
 use crate::disk::layout::{Hash, Layout, SHARDS};
-use crate::disk::limit::Need;
-use crate::disk::opened;
 use crate::disk::scan;
-use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
+use limit::Need;
+use victims::{Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
 
 /// After this many versions that turned out to be open, the search for replacements ends.
 const MOST_OPEN: u64 = 1024;

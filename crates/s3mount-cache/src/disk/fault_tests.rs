@@ -11,12 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-use super::faults::{Faults, Op};
-use super::health::Condition;
 use super::layout::{Hash, Layout};
 use super::metrics::{DiskState, Dropped};
 use super::tests::{BLOCK, LIMIT, config, content, folder, id, offer, open_in_boot, range, read};
 use super::{DiskCache, DiskObject};
+use crate::disk::io::faults::{Faults, Op};
+use crate::disk::io::health::Condition;
 
 const SIZE: u64 = 3 * BLOCK;
 

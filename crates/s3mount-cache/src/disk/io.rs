@@ -6,6 +6,17 @@
 //! Objects are written past the page cache. Writing 1 GiB so takes 0.03 CPU seconds, and through the page cache 0.5,
 //! even with `RWF_DONTCACHE`: that slows down a first epoch when no processor is free.
 
+pub(crate) mod durable;
+pub(crate) mod elected;
+pub(crate) mod faults;
+pub(crate) mod health;
+pub(crate) mod identity;
+pub(crate) mod opened;
+pub(crate) mod pool;
+#[cfg(any(test, feature = "by-hand"))]
+pub(crate) mod power;
+pub(crate) mod slow;
+
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
@@ -18,7 +29,7 @@ use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFl
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::disk::clock::Clock;
-use crate::disk::faults::{Faults, Op};
+use crate::disk::io::faults::{Faults, Op};
 
 /// Reads and writes of a file without the page cache begin and end at multiples of this, in the file and in
 /// memory. Few disks have larger sectors.

@@ -6,6 +6,8 @@
 //!
 //! A file is written under a temporary name and renamed when it is complete, so a file is whole or absent.
 
+pub(crate) mod listings;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
@@ -19,8 +21,8 @@ use super::blocks;
 use super::dir::Dir;
 use super::io::make_folder;
 use super::layout::Hash;
-use super::listings::UNFINISHED_LISTING;
 use super::scan;
+use listings::UNFINISHED_LISTING;
 
 /// What a file begins with: the format's name and version.
 const MAGIC: &[u8; 8] = b"s3mnam01";

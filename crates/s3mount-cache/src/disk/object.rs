@@ -1,5 +1,13 @@
 //! The readers' view of one version on the disk, and the threads that do the work.
 
+pub(crate) mod checks;
+pub(crate) mod part;
+pub(crate) mod queue;
+pub(crate) mod read;
+pub(crate) mod record;
+pub(crate) mod version;
+pub(crate) mod whole;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -11,17 +19,17 @@ use std::time::Duration;
 use s3mount_object::ObjectId;
 
 use crate::disk::check;
-use crate::disk::checks::{Checks, Why};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::health::Condition;
+use crate::disk::io::health::Condition;
+use crate::disk::io::pool::Pool;
 use crate::disk::layout::Hash;
 use crate::disk::metrics::Dropped;
-use crate::disk::part::Parts;
-use crate::disk::pool::Pool;
-use crate::disk::queue::Queue;
-use crate::disk::version::{Look, Offer, Version};
-use crate::disk::whole::Named;
+use crate::disk::object::checks::{Checks, Why};
+use crate::disk::object::part::Parts;
+use crate::disk::object::queue::Queue;
+use crate::disk::object::version::{Look, Offer, Version};
+use crate::disk::object::whole::Named;
 
 #[cfg(any(test, feature = "by-hand"))]
 pub(crate) mod by_hand;

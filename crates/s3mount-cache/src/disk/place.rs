@@ -12,10 +12,10 @@ use std::path::Path;
 use crate::disk::blocks;
 use crate::disk::check::{self, DiskNote};
 use crate::disk::error::DiskError;
-use crate::disk::identity;
+use crate::disk::evict::limit::Space;
 use crate::disk::io::Io;
+use crate::disk::io::identity;
 use crate::disk::layout::{Hash, Layout};
-use crate::disk::limit::Space;
 
 /// One of several cache directories, as versions are spread over them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,8 +182,8 @@ mod tests {
     use s3mount_object::{ETag, ObjectId};
 
     use super::{Place, prepare};
-    use crate::disk::faults::Op;
     use crate::disk::io::Io;
+    use crate::disk::io::faults::Op;
     use crate::disk::layout::{Hash, Layout};
 
     fn versions() -> Vec<Hash> {

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use s3mount_object::ByteRange;
 
 use super::DiskCache;
-use super::power::Synced;
 use super::tests::{BLOCK, LIMIT, content, folder, id, offer, open_in_boot, range, read};
+use crate::disk::io::power::Synced;
 
 const SIZES: [u64; 5] = [77, 4096, BLOCK, 2 * BLOCK + 5, 9 * BLOCK + 1];
 

@@ -10,10 +10,10 @@ use s3mount_object::ObjectId;
 
 use super::clear_tests::unused;
 use super::clock::Clock;
-use super::faults::Op;
 use super::layout::{Hash, Layout};
 use super::tests::{BLOCK, LIMIT, config, content, files, id, offer, range, read, until};
 use super::{CacheDir, DiskCache, DiskConfig};
+use crate::disk::io::faults::Op;
 
 const SIZE: u64 = 10_000;
 

@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::ageing::Ageing;
+use crate::disk::evict::ageing::Ageing;
 use s3mount_object::{ETag, ObjectId};
 
-use super::ghosts::{BUCKETS, Bucket, Place};
 use super::layout::{Hash, SHARDS};
-use super::pace::Note;
-use super::victims::{Candidate, MIN_SHARDS, MIN_VERSIONS, evictable, is_closed, wait};
+use crate::disk::evict::ghosts::{BUCKETS, Bucket, Place};
+use crate::disk::evict::pace::Note;
+use crate::disk::evict::victims::{Candidate, MIN_SHARDS, MIN_VERSIONS, evictable, is_closed, wait};
 
 /// How many bytes fit. Objects of one size are 1 MiB large, so 1,000 of them fit.
 const CACHE: u64 = 1000 << 20;

@@ -3,9 +3,9 @@
 use std::io;
 
 use crate::disk::blocks::{self, BLOCK_BYTES};
-use crate::disk::health;
-use crate::disk::read::{Fault, Source};
-use crate::disk::record::Record;
+use crate::disk::io::health;
+use crate::disk::object::read::{Fault, Source};
+use crate::disk::object::record::Record;
 use crate::disk::walk::{CacheDir, Cached, WalkError, failed, missing};
 
 /// How many blocks are read at a time: 1 MiB.

@@ -11,14 +11,14 @@ use s3mount_object::{ETag, ObjectId};
 
 use crate::disk::blocks::{self, BLOCK_BYTES, BlockSet};
 use crate::disk::clock::file_time;
+use crate::disk::evict::limit::{self, Limit, Space};
+use crate::disk::evict::pace;
+use crate::disk::evict::usage::{Counts, Usage};
 use crate::disk::io::{Attribute, Io, NAME_ATTRIBUTE, RECORD_ATTRIBUTE};
 use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS, is_marker};
-use crate::disk::limit::{self, Limit, Space};
-use crate::disk::listings;
-use crate::disk::pace;
-use crate::disk::record::{Name, Record};
+use crate::disk::names::listings;
+use crate::disk::object::record::{Name, Record};
 use crate::disk::scan::{self, Held, Removed};
-use crate::disk::usage::{Counts, Usage};
 
 /// Why a cache directory can't be looked at. The message says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -11,11 +11,11 @@ use super::checking::Checking;
 use super::{Disk, Inner, READERS, TICK, WRITERS, lock};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::faults::Op;
+use crate::disk::io::faults::Op;
+use crate::disk::io::pool::Pool;
 use crate::disk::metrics::DiskMetrics;
-use crate::disk::pool::Pool;
-use crate::disk::queue::Queue;
-use crate::disk::version::Offer;
+use crate::disk::object::queue::Queue;
+use crate::disk::object::version::Offer;
 
 /// How often the housekeeper of the room has something to do.
 const ROOM_TICK: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Compares whole objects with their checksums, a piece at a time: those that [`Checks`](crate::disk::checks::Checks)
+//! Compares whole objects with their checksums, a piece at a time: those that [`Checks`](crate::disk::object::checks::Checks)
 //! has. An operation of the disk reads one piece, so a large file never looks like a disk that hangs. After each
 //! piece the disk rests.
 
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{DiskObject, Inner};
-use crate::disk::checks::Why;
-use crate::disk::health::Condition;
 use crate::disk::io::ALIGN;
-use crate::disk::whole::{PIECE_BYTES, Whole};
+use crate::disk::io::health::Condition;
+use crate::disk::object::checks::Why;
+use crate::disk::object::whole::{PIECE_BYTES, Whole};
 
 /// How many times as long as a piece took the disk rests after it. Somebody may wait for a doubtful object.
 const REST_DOUBTFUL: u32 = 1;

@@ -6,7 +6,7 @@ use s3mount_object::ByteRange;
 use super::DiskObject;
 use crate::disk::blocks;
 use crate::disk::metrics::Dropped;
-use crate::disk::version::Offer;
+use crate::disk::object::version::Offer;
 
 impl DiskObject {
     /// Whether `bytes` more of it would be kept: the disk works as it should, and there is room. Evicts what

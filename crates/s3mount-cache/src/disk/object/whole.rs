@@ -15,8 +15,8 @@ use crate::disk::clock::{BootId, SinceBoot};
 use crate::disk::dir::Dir;
 use crate::disk::io::{ALIGN, Attribute, NAME_ATTRIBUTE, RECORD_ATTRIBUTE, Unnamed};
 use crate::disk::layout::Hash;
-use crate::disk::read::{Fault, Source};
-use crate::disk::record::Record;
+use crate::disk::object::read::{Fault, Source};
+use crate::disk::object::record::Record;
 use crate::disk::scan;
 
 /// What a file's attribute begins with where the record lies in a file of its own. The record's last 8 bytes

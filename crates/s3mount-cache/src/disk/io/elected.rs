@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::disk::identity;
+use crate::disk::io::identity;
 use crate::disk::layout::Layout;
 
 /// The lock of a directory, if this process has it.

@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Ageing, ENCODED_BYTES};
-    use crate::disk::ageing::Use;
+    use crate::disk::evict::ageing::Use;
 
     #[test]
     fn what_was_encoded_is_decoded() {

@@ -1,12 +1,12 @@
 //! Keeps what was offered of a version, and says why where it does not.
 
 use super::{Offer, Version};
-use crate::disk::health;
+use crate::disk::io::health;
 use crate::disk::metrics::Dropped;
 
 impl Version {
     /// Writes what was offered.
-    pub(super) fn keep(&self, offer: &Offer) {
+    pub(crate) fn keep(&self, offer: &Offer) {
         let mut kept = self.try_keep(offer);
         if kept.as_ref().is_err_and(health::is_full) && self.dir.room.make_way(offer.range.len()) {
             kept = self.try_keep(offer);

@@ -18,10 +18,10 @@ use std::time::Duration;
 use crate::disk::blocks::{self, BlockSet};
 use crate::disk::clock::{BootId, SinceBoot};
 use crate::disk::dir::Dir;
-use crate::disk::identity;
+use crate::disk::io::identity;
 use crate::disk::layout::Hash;
-use crate::disk::record::Record;
-use crate::disk::whole::{self, Named, Whole, disk_bytes};
+use crate::disk::object::record::Record;
+use crate::disk::object::whole::{self, Named, Whole, disk_bytes};
 
 /// The map is replaced when so many bytes are not in it, or a [`SAVE_SHARE`]th of what is here: what a kill costs at
 /// most.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::{Held, Look, Version};
 use crate::disk::blocks;
-use crate::disk::health::Operation;
-use crate::disk::read::Fault;
-use crate::disk::whole::Whole;
+use crate::disk::io::health::Operation;
+use crate::disk::object::read::Fault;
+use crate::disk::object::whole::Whole;
 
 impl Version {
     /// All bytes of the version were compared with the store's checksums, and right. Their CRC-64/NVME is `crc`.
@@ -21,7 +21,7 @@ impl Version {
 
     /// Compares the whole object with what the store has, if that is known and was not done before. The checksums
     /// of the blocks tell that without a read.
-    pub(super) fn compare(&self, operation: &Operation<'_>) {
+    pub(crate) fn compare(&self, operation: &Operation<'_>) {
         let Some(right) = self.state().right else { return };
         self.look_within(operation, Look::Check);
         let Held::Whole(whole) = self.held() else { return };
@@ -70,14 +70,14 @@ impl Version {
         None
     }
 
-    pub(super) fn on_corrupt(&self, held: &Held, touched: Range<u64>) {
+    pub(crate) fn on_corrupt(&self, held: &Held, touched: Range<u64>) {
         tracing::warn!(object = ?self.named.object, "bytes of the disk cache are wrong; they are fetched again");
         self.dir.metrics.corrupt.inc();
         self.take_out(held, touched);
     }
 
     /// The disk has failed to read. A sector that can't be read any more concerns this version alone.
-    pub(super) fn on_unreadable(
+    pub(crate) fn on_unreadable(
         &self,
         operation: &'static str,
         held: &Held,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::fs::Timestamps;
 
+use crate::disk::evict::usage::Counts;
 use crate::disk::layout::{Layout, SHARDS};
-use crate::disk::listings;
+use crate::disk::names::listings;
 use crate::disk::scan::{self, Held};
-use crate::disk::usage::Counts;
 
 /// A use that is so much later than now was noted by a clock that was wrong. Such a version would never be
 /// idle.

@@ -17,20 +17,20 @@ use std::time::Duration;
 use rustix::fs::futimens;
 
 use crate::disk::clock::Clock;
-use crate::disk::elected::{Elected, Holder};
+use crate::disk::evict::ghosts::Place;
+use crate::disk::evict::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
+use crate::disk::evict::owed::Owed;
+use crate::disk::evict::pace::{Note, Pace};
+use crate::disk::evict::pass::Pass;
+use crate::disk::evict::usage::{Counts, Usage};
+use crate::disk::evict::victims;
 use crate::disk::evict::{Evicted, Evictor};
-use crate::disk::ghosts::Place;
-use crate::disk::identity::Identity;
+use crate::disk::io::elected::{Elected, Holder};
+use crate::disk::io::identity::Identity;
 use crate::disk::layout::{Hash, Layout, SHARDS};
-use crate::disk::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
-use crate::disk::listings;
 use crate::disk::metrics::DiskMetrics;
-use crate::disk::owed::Owed;
-use crate::disk::pace::{Note, Pace};
-use crate::disk::pass::Pass;
+use crate::disk::names::listings;
 use crate::disk::scan;
-use crate::disk::usage::{Counts, Usage};
-use crate::disk::victims;
 
 /// How often the housekeeper wakes up.
 const TICK: Duration = Duration::from_secs(1);

@@ -10,10 +10,10 @@ use s3mount_object::{ETag, ObjectId};
 
 use super::{Room, Shared};
 use crate::disk::clock::{Clock, file_time};
+use crate::disk::evict::limit::{self, Limit, Need, SharedLimit, Space};
+use crate::disk::evict::usage::Counts;
 use crate::disk::layout::{Hash, Layout, SHARDS};
-use crate::disk::limit::{self, Limit, Need, SharedLimit, Space};
 use crate::disk::scan;
-use crate::disk::usage::Counts;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

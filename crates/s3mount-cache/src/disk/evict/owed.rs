@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::disk::evict::Evicted;
-use crate::disk::limit::Space;
-use crate::disk::victims;
+use crate::disk::evict::limit::Space;
+use crate::disk::evict::victims;
 
 /// So long the housekeeper waits for the space of what was evicted before it evicts more in its place. btrfs has it
 /// back after its next commit, within 30 s.
@@ -60,7 +60,7 @@ mod tests {
 
     use super::Owed;
     use crate::disk::evict::Evicted;
-    use crate::disk::limit::Space;
+    use crate::disk::evict::limit::Space;
 
     #[test]
     fn space_that_comes_back_late_is_waited_for() {

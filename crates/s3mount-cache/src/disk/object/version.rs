@@ -17,11 +17,11 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::health::Operation;
+use crate::disk::io::health::Operation;
 use crate::disk::metrics::{Dropped, Found};
-use crate::disk::part::{self, Part, Parts, Written};
-use crate::disk::read::{Fault, Source};
-use crate::disk::whole::{self, Named, Whole};
+use crate::disk::object::part::{self, Part, Parts, Written};
+use crate::disk::object::read::{Fault, Source};
+use crate::disk::object::whole::{self, Named, Whole};
 
 /// How long it is believed that a version is not here, or that another process has fetched no more of it.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@
 //!
 //! A disk that is full or can't be written is still read, but gets no writes for a while. When a file is missing,
 //! nothing is written until the housekeeper has checked the directory. While the directory is gone, only attempts to
-//! recreate it go on. A disk that is [slow](crate::disk::slow) is neither read nor filled for a while; the housekeeping
+//! recreate it go on. A disk that is [slow](crate::disk::io::slow) is neither read nor filled for a while; the housekeeping
 //! goes on. [`Policy`] is pure.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use rustix::io::Errno;
 
 use crate::disk::clock::{Clock, SinceBoot};
 use crate::disk::error::DiskError;
+use crate::disk::io::slow::Slowness;
 use crate::disk::layout::Hash;
 use crate::disk::metrics::DiskState;
-use crate::disk::slow::Slowness;
 
 /// This many errors without a success between them are no accident.
 const ERRORS: u32 = 3;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::disk::clock::SinceBoot;
 use crate::disk::layout::Hash;
-use crate::disk::whole::Named;
+use crate::disk::object::whole::Named;
 
 /// The most objects of each kind that wait. Further ones are compared at their next use.
 const MOST_WAITING: usize = 4096;
@@ -155,7 +155,7 @@ mod tests {
     use super::{AGAIN_AFTER, Checks, MOST_WAITING, Why};
     use crate::disk::clock::SinceBoot;
     use crate::disk::layout::Hash;
-    use crate::disk::whole::Named;
+    use crate::disk::object::whole::Named;
 
     fn named(number: usize) -> Named {
         let object = ObjectId::new(&number.to_string(), ETag::new("\"1\""));

@@ -1,5 +1,5 @@
 //! What all processes that share a cache know of the uses of its objects, in two files: the
-//! [ageing](crate::disk::ageing), and the [ghosts](crate::disk::ghosts).
+//! [ageing](crate::disk::evict::ageing), and the [ghosts](crate::disk::evict::ghosts).
 //!
 //! A use is only put into a list when it happens. The housekeeper brings the list into the files, under the
 //! lock of the first. So a use costs no I/O, and what one process learns the others know a second later.
@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::disk::ageing::encoding::ENCODED_BYTES;
-use crate::disk::ageing::{Ageing, Use};
-use crate::disk::ghosts::{self, Bucket, Place, Seen};
+use crate::disk::evict::ageing::encoding::ENCODED_BYTES;
+use crate::disk::evict::ageing::{Ageing, Use};
+use crate::disk::evict::ghosts::{self, Bucket, Place, Seen};
+use crate::disk::evict::usage::{Locked, SharedFile, read_exact};
 use crate::disk::layout::Layout;
-use crate::disk::usage::{Locked, SharedFile, read_exact};
 
 /// So many uses are brought into the files at once, before the next second.
 pub(crate) const BATCH: usize = 256;

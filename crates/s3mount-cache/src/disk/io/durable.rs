@@ -211,8 +211,8 @@ mod tests {
 
     use super::{Durable, Spans};
     use crate::disk::clock::{BootId, Clock, SinceBoot};
-    use crate::disk::faults::Op;
     use crate::disk::io::Io;
+    use crate::disk::io::faults::Op;
     use crate::disk::layout::Layout;
 
     proptest! {
