@@ -2,6 +2,10 @@
 //!
 //! No listing shows the folder or what is in it. Each file says by its owner and its mode who may open it.
 
+pub(crate) mod callers;
+pub(crate) mod keep_writer;
+pub(crate) mod logs;
+
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;
 

@@ -17,11 +17,11 @@ use crate::FsError;
 use crate::ahead::sequence::SequenceDetector;
 use crate::attr::{Attr, Entry, FileKind};
 use crate::control::{self, Control};
-use crate::handle_table::HandleTable;
-use crate::inode::InodeTable;
 use crate::names::Target;
 use crate::names::{Fact, Namespace};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
+use crate::open::handle_table::HandleTable;
+use crate::tree::inode::InodeTable;
 use s3mount_names::NameKind;
 
 /// After how many directories that were listed in the order of their names the next ones are listed ahead,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::ahead::hints::{Hints, Next};
 use crate::directory::assembler::Assembler;
 use crate::names::Target;
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use s3mount_names::{Asked, Hidden, Page, is_file_name};
 
 /// A page of these keys below `prefix`; those that end in `/` are folders.

@@ -8,12 +8,12 @@ use s3mount_object::NewObject;
 use s3mount_write::Writer;
 
 use crate::FsError;
+use crate::control::keep_writer::ToKeep;
 use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
-use crate::keep_writer::ToKeep;
 use crate::numbers::InodeNo;
-use crate::reader_slot::ReaderSlot;
+use crate::open::reader_slot::ReaderSlot;
 
 /// What a mount may do to objects that are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

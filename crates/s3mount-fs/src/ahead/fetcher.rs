@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
 use super::sequence::SequenceDetector;
-use crate::inode::InodeTable;
 use crate::names::Namespace;
 use crate::numbers::InodeNo;
-use crate::open_clock::OpenClock;
-use crate::passthrough::Passthrough;
+use crate::open::open_clock::OpenClock;
+use crate::open::passthrough::Passthrough;
 use crate::sync::spawn;
+use crate::tree::inode::InodeTable;
 use s3mount_names::{File, NameKind};
 
 /// How often to check whether there is memory and a free request for the next hint.

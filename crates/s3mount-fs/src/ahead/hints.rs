@@ -22,7 +22,7 @@ pub(crate) use self::hint::{Guess, Hint};
 use self::queue::HintQueue;
 pub(crate) use self::window::HintSource;
 use self::window::HintWindow;
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// The memory for all queued hints, in bytes. A writer may use as much as it leaves to the others, so a

@@ -8,12 +8,12 @@ use s3mount_prefetch::{ObjectReader, Prefetcher};
 
 use super::hints::Hints;
 use super::successors::{FolderNames, Successors};
-use crate::inode::InodeTable;
 use crate::names::Namespace;
 use crate::numbers::InodeNo;
-use crate::open_clock::OpenClock;
-use crate::passthrough::Passthrough;
+use crate::open::open_clock::OpenClock;
+use crate::open::passthrough::Passthrough;
 use crate::sync::spawn;
+use crate::tree::inode::InodeTable;
 use s3mount_names::NameKind;
 
 /// Joins large files that are read one after another.

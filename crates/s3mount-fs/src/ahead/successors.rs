@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// How many folders are known. The one that was read least recently leaves first.
@@ -210,7 +210,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{FolderNames, Successors};
-    use crate::open_clock::OpenClock;
+    use crate::open::open_clock::OpenClock;
 
     /// A folder of so many files, and when each was opened last.
     struct Files(usize, RefCell<HashMap<Box<str>, OpenClock>>, RefCell<u32>);

@@ -1,7 +1,7 @@
 //! What programs write to `.s3mount/keep`: the files that they want in the disk cache.
 
 use crate::ahead::hints::hint::{Hint, Line};
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use crate::sync::{Mutex, lock};
 
 /// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.

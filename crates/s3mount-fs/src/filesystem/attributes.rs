@@ -17,10 +17,10 @@ use crate::attributes::stored::{AttrChange, StoredAttr};
 use crate::directory::DirEntry;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
-use crate::inode::Node;
 use crate::names::Target;
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
 use crate::sync::spawn;
+use crate::tree::inode::Node;
 use s3mount_names::File;
 
 /// How long a file that was written stays a draft after it was closed. Programs that copy a file set its attributes

@@ -11,9 +11,9 @@ use crate::FsError;
 use crate::attr::Entry;
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
-use crate::inode::renamed::Renamed;
 use crate::names::Target;
 use crate::numbers::InodeNo;
+use crate::tree::inode::renamed::Renamed;
 use crate::writes::{Place, Rights, Writes};
 use s3mount_names::{Emptying, File, NamesError, StoredIn};
 

@@ -10,10 +10,10 @@ use crate::FsError;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::{Close, WriterId};
 use crate::drafts::{DraftFile, Turn};
-use crate::inode::Node;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::sync::spawn;
-use crate::tree_locks::NamesGuard;
+use crate::tree::inode::Node;
+use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{Closer, OpenDraft};
 
 impl Filesystem {

@@ -9,8 +9,8 @@ use super::Filesystem;
 use super::open_file::OpenFile;
 use super::writing::note_change;
 use crate::FsError;
-use crate::inode::Node;
 use crate::numbers::FileHandle;
+use crate::tree::inode::Node;
 
 impl Filesystem {
     /// Copies up to `len` bytes from one open file, from an offset on, to another. Returns how many bytes these

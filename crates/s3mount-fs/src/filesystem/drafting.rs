@@ -18,10 +18,10 @@ use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
-use crate::inode::Node;
 use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo};
-use crate::tree_locks::NamesGuard;
+use crate::tree::inode::Node;
+use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{OpenDraft, Opener, WriteOpen};
 use s3mount_names::{File, SetDraft};
 

@@ -3,7 +3,7 @@
 //! A folder of which the store knows nothing only gets another name. The objects below any other folder are copied
 //! inside the store, and the old ones deleted ([`FolderMove`]). This is not atomic, so its order matters: all
 //! copies are made and found again; then the names of this mount change, at once; then the old objects are deleted.
-//! No name in either folder is changed meanwhile ([`tree_locks`](crate::tree_locks)), and files that are being
+//! No name in either folder is changed meanwhile ([`tree_locks`](crate::tree::tree_locks)), and files that are being
 //! written move with it.
 
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use s3mount_write::{FolderMove, Intent, MoveError, Moved, Phase};
 use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
-use crate::inode::renamed::Renamed;
 use crate::names::Target;
-use crate::tree_locks::TreesGuard;
+use crate::tree::inode::renamed::Renamed;
+use crate::tree::tree_locks::TreesGuard;
 use crate::writes::Place;
 use s3mount_names::{MovedFile, NamesError, StoredIn};
 

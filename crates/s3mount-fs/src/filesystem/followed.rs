@@ -14,10 +14,10 @@ use super::cuts::Cutting;
 use super::open_file::{OpenFile, ReadAt};
 use crate::FsError;
 use crate::drafts::DraftFile;
-use crate::inode::Node;
 use crate::numbers::InodeNo;
-use crate::reader_slot::ReaderSlot;
+use crate::open::reader_slot::ReaderSlot;
 use crate::sync::spawn;
+use crate::tree::inode::Node;
 
 /// How often a READ begins again at most because its file was renamed.
 const MOST_AGAIN: u32 = 16;

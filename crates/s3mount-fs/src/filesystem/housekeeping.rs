@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use s3mount_memory::trim_heap;
 
+use crate::control::logs::Logs;
 use crate::directory::list_ahead::Walks;
-use crate::inode::{INODE_BYTES, InodeTable};
-use crate::logs::Logs;
 use crate::names::Namespace;
+use crate::tree::inode::{INODE_BYTES, InodeTable};
 
 /// How often expired names are dropped.
 const INTERVAL: Duration = Duration::from_secs(5);

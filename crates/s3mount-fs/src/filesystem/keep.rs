@@ -9,7 +9,7 @@ use s3mount_object::ByteRange;
 use super::Filesystem;
 use crate::FsError;
 use crate::ahead::hints::hint::Hint;
-use crate::keep_writer::ToKeep;
+use crate::control::keep_writer::ToKeep;
 
 /// How many files of one WRITE are fetched at once. At S3's latency of 30 ms, 64 bring 2,000 small files a
 /// second. The kernel sends one WRITE to the file at a time.

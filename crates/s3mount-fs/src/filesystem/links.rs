@@ -13,9 +13,9 @@ use super::writing::version_of;
 use crate::FsError;
 use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
-use crate::inode::Node;
 use crate::names::Target;
 use crate::numbers::InodeNo;
+use crate::tree::inode::Node;
 use s3mount_names::NamesError;
 
 static REFUSED: Once = Once::new();

@@ -2,8 +2,8 @@
 
 use super::Filesystem;
 use crate::attr::FileKind;
-use crate::inode::Node;
 use crate::numbers::InodeNo;
+use crate::tree::inode::Node;
 
 impl Filesystem {
     /// A program sets the permissions of a file. Of these, a mount that keeps no attributes remembers who may run it,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Filesystem;
 use super::open_file::OpenFile;
-use crate::inode::{KnownName, Node};
 use crate::numbers::InodeNo;
+use crate::tree::inode::{KnownName, Node};
 
 /// When all files that the kernel knows are in use, how long to wait before looking again for some to forget.
 const ALL_IN_USE: Duration = Duration::from_secs(1);

@@ -7,11 +7,11 @@ use s3mount_metrics::Listener;
 use s3mount_prefetch::OpenReader;
 
 use crate::ahead::hints::HintWriter;
-use crate::keep_writer::KeepWriter;
+use crate::control::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
+use crate::open::reader_slot::ReaderSlot;
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
-use crate::reader_slot::ReaderSlot;
 use crate::sync::{AtomicBool, Ordering};
 use crate::writes::OpenDraft;
 

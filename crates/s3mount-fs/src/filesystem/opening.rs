@@ -14,10 +14,10 @@ use crate::FsError;
 use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
-use crate::inode::Node;
-use crate::inode::draft::Since;
 use crate::metrics::OpenedAs;
 use crate::numbers::InodeNo;
+use crate::tree::inode::Node;
+use crate::tree::inode::draft::Since;
 use crate::writes::WriteOpen;
 
 /// A file that may be opened. Nothing is open before [`finish`](Self::finish), so it may be dropped.

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::Filesystem;
 use crate::FsError;
-use crate::callers::Caller;
 use crate::control::Control;
-use crate::inode::Node;
+use crate::control::callers::Caller;
 use crate::numbers::InodeNo;
+use crate::tree::inode::Node;
 
 /// The most files that `.s3mount/streams` shows.
 const MAX_FILES: usize = 1000;

@@ -16,10 +16,10 @@ use crate::control::{self, Control};
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
-use crate::inode::Node;
 use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
-use crate::tree_locks::NamesGuard;
+use crate::tree::inode::Node;
+use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{Later, LaterWrite, Opener, To, WriteOpen};
 use s3mount_names::{File, SetDraft, is_file_name};
 

@@ -8,10 +8,10 @@ use s3mount_prefetch::ObjectReader;
 use super::direct::{Change, Closed, Counts, Direct, LEAST_BYTES, Large, Pieces};
 use super::kind::{Kind, kind_of};
 use crate::PageCacheBytes;
-use crate::inode::InodeTable;
 use crate::names::Namespace;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::tree::inode::InodeTable;
 use s3mount_names::File;
 
 /// The kernel's default readahead, in bytes. If the readahead was not set, a first READ of this size shows

@@ -10,9 +10,9 @@ use tokio::sync::{Mutex, mpsc};
 use super::kind::kind_of;
 use super::map_reads::{Answer, may_be_read_around};
 use super::map_table::{MapTable, Watched};
-use crate::inode::InodeTable;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::tree::inode::InodeTable;
 
 /// How many ranges of pages may wait to be dropped.
 const MAX_REFUSED_PAGES: usize = 256;

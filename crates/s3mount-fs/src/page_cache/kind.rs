@@ -2,8 +2,8 @@
 
 use s3mount_object::extension;
 
-use crate::inode::InodeTable;
 use crate::numbers::InodeNo;
+use crate::tree::inode::InodeTable;
 
 /// A folder and an extension.
 pub(crate) type Kind = (InodeNo, Box<str>);

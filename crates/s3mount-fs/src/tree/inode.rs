@@ -25,7 +25,7 @@ use crate::attributes::known::{Found, KnownAttrs};
 use crate::drafts::DraftFile;
 use crate::names::Target;
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, RwLock, lock};
 use s3mount_names::File;
 use s3mount_names::time::{millis, time};

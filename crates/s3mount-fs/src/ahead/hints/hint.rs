@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::window::HintSource;
 use crate::numbers::InodeNo;
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 use s3mount_names::is_file_name;
 
 /// The longest line, in bytes: S3's longest key, and two numbers.
@@ -85,7 +85,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::{Hint, Line};
-    use crate::open_clock::OpenClock;
+    use crate::open::open_clock::OpenClock;
 
     const GIVEN_AT: OpenClock = OpenClock(0);
 

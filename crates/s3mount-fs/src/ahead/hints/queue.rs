@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::hint::Hint;
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 
 /// The text of one chunk, in bytes. The first line that does not fit begins the next chunk.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{CHUNK_OVERHEAD, HintQueue};
-    use crate::open_clock::OpenClock;
+    use crate::open::open_clock::OpenClock;
 
     #[test]
     fn short_lines_take_little_more_than_their_text() {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Guess, HintWriter, Hints, LOOK_UPS, MAX_QUEUED, Next, Todo};
 use crate::numbers::InodeNo;
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 
 const GIVEN_AT: OpenClock = OpenClock(0);
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
-use crate::open_clock::OpenClock;
+use crate::open::open_clock::OpenClock;
 
 /// The most hints in the window, and how far behind the newest read hint another one may be before it is
 /// taken for skipped. Eight workers of a DataLoader that read a batch of 64 each are 448 apart.
@@ -248,7 +248,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{HintSource, HintWindow};
-    use crate::open_clock::OpenClock;
+    use crate::open::open_clock::OpenClock;
 
     fn range() -> ByteRange {
         ByteRange::new(0, 10)

@@ -2,8 +2,10 @@
 //!
 //! - [`stored`]: what they are, and how they are written down;
 //! - [`of_draft`]: those of a file that is being written;
-//! - [`known`]: those that were asked for. A listing does not bring them.
+//! - [`known`]: those that were asked for. A listing does not bring them;
+//! - [`modes`]: who may run a file, where they are not kept.
 
 pub(crate) mod known;
+pub(crate) mod modes;
 pub(crate) mod of_draft;
 pub(crate) mod stored;
