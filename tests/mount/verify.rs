@@ -135,3 +135,28 @@ fn each_crc_will_do() {
     assert_eq!(check_file(&world.path(&key(0)), &key(0)), SIZE);
     assert_eq!((world.gauge("objects_verified"), world.gauge("objects_unverified")), (0, 1));
 }
+
+/// The kernel has dropped a part of a file's pages, and the daemon has forgotten the file's reader.
+#[test]
+fn a_file_that_is_opened_again_is_compared_with_what_it_was() {
+    const OTHERS: u64 = 300;
+    let server =
+        (0..OTHERS).fold(files(1), |server, index| server.synthetic(BUCKET, &format!("o/{index}"), MIB));
+    let world = World::new(server, &["--verify", "whole", "--memory-limit", "128MiB"]);
+    let (path, name) = (world.path(&key(0)), key(0));
+    assert_eq!(check_file(&path, &name), SIZE);
+    // The daemon remembers the readers of 256 files that were closed.
+    for index in 0..OTHERS {
+        fs::read(world.path(&format!("o/{index}"))).expect("a file");
+    }
+    let file = File::open(&path).expect("a file");
+    nix::fcntl::posix_fadvise(&file, 8 << 20, 8 << 20, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+        .expect("pages are dropped");
+    drop(file);
+    world.server.fault(flip(1.0).times(1));
+    assert!(
+        read(&world, &name)
+            .map_or_else(|error| error.raw_os_error() == Some(Errno::EIO as i32), |right| right)
+    );
+    assert!(world.gauge("refetches") + world.gauge("objects_corrupt") > 0, "no wrong bytes came");
+}

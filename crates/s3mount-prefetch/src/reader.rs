@@ -86,7 +86,8 @@ impl ObjectReader {
         let block = shared.config.random_read_bytes;
         let verify = shared.config.verify_whole;
         let version = Version::new(object, size, &shared.tiers);
-        let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), block)));
+        let ledger = || shared.ledgers.of(&version.object, size, block);
+        let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), ledger())));
         let state = State::new(size, shared.config.read_timeout, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
             id: readers.books.new_id(),

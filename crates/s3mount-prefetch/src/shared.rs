@@ -19,6 +19,7 @@ use crate::limits::turns::Turns;
 use crate::refills::Refills;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
+use crate::verify::ledger::Ledgers;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
 /// The most versions with wrong bytes that are remembered until they are opened again. A network with more errors is
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<PrefetchMetrics>,
     /// Versions with wrong bytes, whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
+    /// What came of the versions that were read last, under `--verify whole`.
+    pub(crate) ledgers: Ledgers,
 }
 
 /// The bytes that may always be ahead of several streams, besides two parts for each: smaller parts would need more
@@ -90,6 +93,7 @@ impl Shared {
         let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
         config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
         let turns = Turns::new(config.max_requests);
+        let ledgers = Ledgers::new(budget.limit_bytes());
         let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
         Arc::new(Self {
             bucket,
@@ -110,6 +114,7 @@ impl Shared {
             hedges: HedgeBudget::default(),
             metrics: Arc::default(),
             condemned: Mutex::default(),
+            ledgers,
         })
     }
 

@@ -8,6 +8,7 @@
 //! compared when all of its bytes have come. If it came in one GET, no reader has seen it yet, and it is
 //! fetched again when it is wrong.
 
+pub(crate) mod ledger;
 pub(crate) mod sums;
 pub(crate) mod upload_parts;
 
@@ -15,17 +16,17 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use s3mount_memory::{Buffer, MemoryBudget, Reservation};
+use s3mount_memory::Buffer;
 use s3mount_object::{
     ByteRange, ChecksumAlgorithm, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId,
 };
-use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ReadError;
 use crate::fetch::{Failure, Place, Wanted, fetch, from_nearest, in_time};
 use crate::shared::Shared;
-use crate::sync::{Mutex, lock, spawn};
+use crate::sync::{lock, spawn};
+use crate::verify::ledger::{Ledger, State};
 use crate::verify::sums::{CrcMap, Noted, Sums};
 use crate::verify::upload_parts::{MOST_PARTS, UploadParts};
 use crate::version::Version;
@@ -38,10 +39,6 @@ const ASK_AFTER: u64 = 8 << 20;
 /// have no longer pieces.
 const MOST_BESIDE: u64 = 2 << 20;
 
-/// The pieces whose memory is reserved at once, and the memory of each, with its place in the map.
-const PIECES_AT_ONCE: usize = 32;
-const PIECE_BYTES: u64 = 112;
-
 /// The most times that a range is fetched when its bytes are wrong.
 const TRIES: u32 = 3;
 
@@ -49,9 +46,7 @@ const TRIES: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Verifier {
     version: Arc<Version>,
-    /// The store's checksums, once it has answered.
-    kept: OnceCell<Kept>,
-    state: Mutex<State>,
+    ledger: Arc<Ledger>,
 }
 
 /// The checksums that the store keeps of an object.
@@ -62,46 +57,14 @@ enum Kept {
     Parts(Arc<UploadParts>),
 }
 
-#[derive(Debug)]
-struct State {
-    asked_bytes: u64,
-    /// The CRCs of the ranges that came. `None` when the object can't be verified.
-    pieces: Option<CrcMap>,
-    /// Whether the whole object, or each of its parts, was compared and right. Empty before the first comparison.
-    was_right: Vec<bool>,
-    /// Whether a metric has counted the object as verified or unverified.
-    was_counted: bool,
-    /// The memory of the pieces; each is for [`PIECES_AT_ONCE`] of them.
-    reserved: Vec<Reservation>,
-}
-
-impl State {
-    /// Reserves the memory of one more piece in `budget`. Returns whether there was enough.
-    fn make_room(&mut self, budget: &MemoryBudget) -> bool {
-        let pieces = self.pieces.as_ref().map_or(0, CrcMap::len);
-        while pieces >= self.reserved.len() * PIECES_AT_ONCE {
-            match budget.try_reserve(PIECES_AT_ONCE as u64 * PIECE_BYTES, 0) {
-                Some(more) => self.reserved.push(more),
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Gives the pieces up: the object can't be verified.
-    fn give_up(&mut self) {
-        self.pieces = None;
-        self.reserved.clear();
-    }
-}
-
 impl Verifier {
-    /// A verifier of `version`, which keeps CRCs in pieces of up to `block_bytes`.
-    pub(crate) fn new(version: Arc<Version>, block_bytes: u64) -> Self {
-        let pieces = Some(CrcMap::new(version.size, block_bytes));
-        let (was_right, reserved) = (Vec::new(), Vec::new());
-        let state = State { asked_bytes: 0, pieces, was_right, was_counted: false, reserved };
-        Self { version, kept: OnceCell::new(), state: Mutex::new(state) }
+    /// A verifier of `version`, with what is known of it.
+    pub(crate) fn new(version: Arc<Version>, ledger: Arc<Ledger>) -> Self {
+        // The disk may not have known the version when it was compared.
+        if let (Some(disk), Some(right)) = (&version.disk, lock(&ledger.state).right) {
+            disk.confirm(right);
+        }
+        Self { version, ledger }
     }
 
     /// Fetches as [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and the whole
@@ -173,7 +136,7 @@ impl Verifier {
 
     /// The parts in which the object was uploaded, once they are known, if each has a CRC.
     pub(crate) fn parts(&self) -> Option<&UploadParts> {
-        match self.kept.get() {
+        match self.ledger.kept.get() {
             Some(Kept::Parts(parts)) => Some(parts),
             Some(Kept::Nothing | Kept::Whole(_)) | None => None,
         }
@@ -182,7 +145,7 @@ impl Verifier {
     /// `range` with the rest of the pieces in which it begins and ends, so that it can be compared with them. If that
     /// is much longer, returns `range` unchanged.
     fn widen(&self, shared: &Shared, range: ByteRange) -> ByteRange {
-        let wide = lock(&self.state).pieces.as_ref().map_or(range, |pieces| pieces.widen(range));
+        let wide = lock(&self.ledger.state).pieces.as_ref().map_or(range, |pieces| pieces.widen(range));
         let most = (shared.pool.max_buffer_bytes() as u64).min(range.len() + MOST_BESIDE);
         if wide.len() <= most { wide } else { range }
     }
@@ -190,7 +153,7 @@ impl Verifier {
     /// Asks the store for the checksum in the background, once enough of the object has been requested.
     fn ask_in_time(self: &Arc<Self>, shared: &Arc<Shared>, len: u64) {
         let enough = self.version.size.min(ASK_AFTER);
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.ledger.state);
         let before = state.asked_bytes;
         state.asked_bytes = before.saturating_add(len);
         if before < enough && state.asked_bytes >= enough {
@@ -208,13 +171,13 @@ impl Verifier {
         range: ByteRange,
         bytes: &[u8],
     ) -> Option<(ObjectChecksum, ObjectChecksum)> {
-        let only = match self.kept.get() {
+        let only = match self.ledger.kept.get() {
             Some(Kept::Nothing) => return None,
             Some(Kept::Whole(kept)) => Some(kept.algorithm),
             Some(Kept::Parts(parts)) => Some(parts.algorithm()),
             None => None,
         };
-        let cuts = lock(&self.state).pieces.as_ref()?.cut(range);
+        let cuts = lock(&self.ledger.state).pieces.as_ref()?.cut(range);
         // The lock is not held here: this takes 0.7 ms for 8 MiB.
         let sum = |cut: ByteRange| {
             let index = |at: u64| usize::try_from(at - range.start()).unwrap_or(usize::MAX);
@@ -223,9 +186,13 @@ impl Verifier {
             (cut, if self.version.disk.is_some() { sums.with_crc64(bytes) } else { sums })
         };
         let sums: Vec<_> = cuts.into_iter().map(sum).collect();
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.ledger.state);
         for (cut, sums) in sums {
-            let has_room = state.make_room(shared.pool.budget());
+            let budget = shared.pool.budget();
+            let has_room = state.make_room(budget) || {
+                shared.ledgers.clear();
+                state.make_room(budget)
+            };
             match state.pieces.as_mut()?.note(cut, sums) {
                 Noted::Differs(then, now) => return Some((then, now)),
                 Noted::Fine if has_room => {}
@@ -242,11 +209,11 @@ impl Verifier {
     /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object waits for the
     /// store's checksum.
     async fn compare(&self, shared: &Shared, range: ByteRange, wanted: &dyn Wanted) -> Option<Wrong> {
-        let kept = match self.kept.get() {
+        let kept = match self.ledger.kept.get() {
             Some(kept) => kept,
             None => {
                 let is_whole = |pieces: &CrcMap| pieces.is_whole();
-                if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
+                if !lock(&self.ledger.state).pieces.as_ref().is_some_and(is_whole) {
                     return None;
                 }
                 // The store was asked long ago, but the read's time-out still applies.
@@ -261,7 +228,7 @@ impl Verifier {
     }
 
     fn compare_whole(&self, shared: &Shared, kept: ObjectChecksum) -> Option<Wrong> {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.ledger.state);
         if !state.was_right.is_empty() {
             return None;
         }
@@ -274,13 +241,13 @@ impl Verifier {
         }
         state.was_right.push(true);
         shared.metrics.objects_verified.inc();
-        self.confirm(&sums);
+        self.confirm(&mut state, &sums);
         None
     }
 
     /// Compares the parts whose last bytes `range` has brought. The first time, it compares all complete parts.
     fn compare_parts(&self, shared: &Shared, parts: &UploadParts, range: ByteRange) -> Option<Wrong> {
-        let state = &mut *lock(&self.state);
+        let state = &mut *lock(&self.ledger.state);
         let is_first = state.was_right.is_empty();
         state.was_right.resize(parts.count(), false);
         let pieces = state.pieces.as_ref()?;
@@ -301,16 +268,18 @@ impl Verifier {
         if is_complete && !std::mem::replace(&mut state.was_counted, true) {
             shared.metrics.objects_verified.inc();
             if let Some(sums) = pieces.whole() {
-                self.confirm(&sums);
+                self.confirm(state, &sums);
             }
         }
         error.map(|error| Wrong { ranges, error })
     }
 
     /// Tells the disk the CRC of the version's right bytes, to compare its own bytes with.
-    fn confirm(&self, sums: &Sums) {
+    fn confirm(&self, state: &mut State, sums: &Sums) {
         if let Some(disk) = &self.version.disk {
-            disk.confirm(sums.get(ChecksumAlgorithm::Crc64Nvme).value);
+            let right = sums.get(ChecksumAlgorithm::Crc64Nvme).value;
+            state.right = Some(right);
+            disk.confirm(right);
         }
     }
 
@@ -326,7 +295,7 @@ impl Verifier {
     async fn kept(&self, shared: &Shared) -> &Kept {
         let ask = || async {
             let kept = ask(shared, &self.version.object, self.version.size).await;
-            let state = &mut *lock(&self.state);
+            let state = &mut *lock(&self.ledger.state);
             let is_all = match (&kept, &mut state.pieces) {
                 (Kept::Nothing, _) => {
                     state.give_up();
@@ -342,13 +311,13 @@ impl Verifier {
             }
             kept
         };
-        self.kept.get_or_init(ask).await
+        self.ledger.kept.get_or_init(ask).await
     }
 
     /// Forgets the CRCs in `range` of bytes that were fetched only once, because the range will be fetched again.
     /// Returns whether all of its bytes are forgotten.
     fn forget(&self, range: ByteRange) -> bool {
-        lock(&self.state).pieces.as_mut().is_none_or(|pieces| pieces.forget(range))
+        lock(&self.ledger.state).pieces.as_mut().is_none_or(|pieces| pieces.forget(range))
     }
 }
 
@@ -424,13 +393,12 @@ mod tests {
 
     use bytes::Bytes;
     use s3mount_cache::{DiskCache, DiskConfig};
-    use s3mount_memory::MemoryBudget;
     use s3mount_object::{ByteRange, ETag, ObjectId};
 
-    use super::{PIECE_BYTES, PIECES_AT_ONCE, State, Verifier};
+    use super::Verifier;
     use crate::fetch::Place;
     use crate::tiers::Tiers;
-    use crate::verify::sums::{CrcMap, Sums};
+    use crate::verify::ledger::Ledgers;
     use crate::version::Version;
 
     /// The disk has the right bytes, but a read from it may hang or fail. Then another place is asked.
@@ -449,26 +417,9 @@ mod tests {
         let version = Version::new(object, bytes.len() as u64, &tiers);
         version.disk.as_ref().expect("a disk").offer_compared(ByteRange::new(0, 5), &bytes);
         assert!(disk.flush(Duration::from_secs(20)));
-        let verifier = Verifier::new(version, 1 << 20);
+        let ledger = Ledgers::new(1 << 20).of(&version.object, version.size, 1 << 20);
+        let verifier = Verifier::new(version, ledger);
         assert!(verifier.was_compared(Place::Disk) && verifier.was_compared(Place::Store));
         assert!(!verifier.was_compared(Place::Shared), "nobody has compared these");
-    }
-
-    #[test]
-    fn sums_are_a_part_of_the_memory() {
-        let budget = MemoryBudget::new(10 * PIECES_AT_ONCE as u64 * PIECE_BYTES);
-        let pieces = Some(CrcMap::new(1 << 40, 1 << 10));
-        let mut state =
-            State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false, reserved: Vec::new() };
-        let noted = (0..1000).take_while(|at| {
-            let range = ByteRange::new(at * 4096, at * 4096 + 1);
-            let has_room = state.make_room(&budget);
-            state.pieces.as_mut().expect("pieces").note(range, Sums::of(&[1], None));
-            has_room
-        });
-        assert_eq!(noted.count(), 10 * PIECES_AT_ONCE);
-        assert_eq!(budget.used_bytes(), budget.limit_bytes());
-        state.give_up();
-        assert_eq!(budget.used_bytes(), 0);
     }
 }

@@ -43,6 +43,7 @@ impl ObjectReader {
         tracing::error!(key, %version, %error, "wrong bytes came: the object is dropped from all caches");
         // This comes before any reader gets the error, so that a reader that opens the object again gets a
         // new one.
+        self.shared.ledgers.forget(self.object());
         self.readers.replace(self.object(), &self.me);
         self.shared.condemn(self.object());
         let state = &mut self.lock().state;

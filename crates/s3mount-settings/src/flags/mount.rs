@@ -259,9 +259,9 @@ pub struct MountArgs {
     ///
     /// Later reads of the same version come from the disk, also after a restart and by other mounts
     /// that name the folder. With several folders, one on each disk, the files are spread over them
-    /// by the size of the disks, in whatever order the folders are given. One that can't be used is
-    /// left out, and the log says why. A missing folder is made. Only you may have access to it. See
-    /// `s3mount cache`.
+    /// by the size of the disks, in whatever order the folders are given. Of several
+    /// folders, one that can't be used is left out, and the log says why; a mount whose only folder can't
+    /// be used is refused. A missing folder is made. Only you may have access to it. See `s3mount cache`.
     #[arg(long, value_name = "DIR", action = ArgAction::Append, help_heading = CACHE)]
     pub cache: Vec<PathBuf>,
 
