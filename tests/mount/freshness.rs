@@ -201,6 +201,30 @@ fn what_a_walk_has_listed_ahead_is_used_once() {
 }
 
 #[test]
+fn what_a_walk_has_listed_ahead_hides_nothing_that_was_learnt_since() {
+    let folders = ["a", "b", "c", "next"];
+    let server = folders
+        .iter()
+        .fold(TestS3::builder(), |server, folder| server.object(BUCKET, &format!("{folder}/f"), "x"));
+    let world = World::new(server, &["--allow-write", "--metadata-ttl", "1"]);
+    let names = |folder: &str| {
+        let names = fs::read_dir(world.path(folder)).expect("a folder");
+        let names = names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text"));
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(names("").is_superset(&folders.map(str::to_owned).into()));
+    folders[..3].iter().for_each(|folder| assert_eq!(names(folder).len(), 1));
+    wait_for("the next folder is listed ahead", || world.server.stats().list_objects.requests >= 5);
+    fs::create_dir(world.path("next/made")).expect("made");
+    fs::write(world.path("next/made/f"), "x").expect("written");
+    world.server.put(BUCKET, "next/put", "x");
+    // Then the mount lists the folder for a name that it does not know.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(world.path("next/put").exists());
+    assert_eq!(names("next"), ["f", "made", "put"].map(str::to_owned).into());
+}
+
+#[test]
 fn a_new_name_is_found_after_the_negative_ttl() {
     let server = TestS3::builder().object(BUCKET, "d/f", "text");
     let world = World::new(server, &["--metadata-ttl", "indefinite", "--negative-metadata-ttl", "2"]);

@@ -288,8 +288,9 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// A reader of the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
-    /// asked for.
+    /// asked for. The page is not used if something newer is known of the directory: it may lack names that were shown.
     pub async fn list(&self, prefix: &Arc<str>, first: Option<(ListPage, Asked)>) -> ListingReader {
+        let first = first.filter(|(_, asked)| !self.snapshots.knows_since(prefix, asked.sent));
         self.listings.read(prefix, first).await
     }
 

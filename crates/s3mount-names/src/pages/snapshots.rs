@@ -249,6 +249,15 @@ impl Snapshots {
         (names, is_in_doubt)
     }
 
+    /// Whether something is known of the directory `prefix` that was asked for after `at`.
+    pub(crate) fn knows_since(&self, prefix: &str, at: Instant) -> bool {
+        let state = self.lock();
+        state.directories.get(prefix).is_some_and(|directory| {
+            let is_newer = |page: &Page| page.at() > at;
+            directory.was_wrong.is_some_and(|wrong| at <= wrong) || directory.pages.iter().any(is_newer)
+        })
+    }
+
     /// The sum of the sizes of all known files in the directory `prefix` with this extension. It stops once
     /// it reaches `most_bytes`.
     pub(crate) fn file_bytes(&self, prefix: &str, extension: &str, most_bytes: u64) -> u64 {
