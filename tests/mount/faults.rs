@@ -155,7 +155,7 @@ fn a_store_that_is_gone_and_comes_back() {
     // During this time, connections are refused.
     std::thread::sleep(Duration::from_secs(5));
     assert!(!reader.is_finished(), "it waits");
-    world.server = server().port(port).start().expect("the server again");
+    world.server = server().port_again(port).start().expect("the server again");
     assert_eq!(reader.join().expect("a reader"), 600 * MIB);
 }
 
@@ -166,7 +166,7 @@ fn a_certificate_that_is_trusted_no_more() {
     assert_eq!(check_file(&world.path("f"), "f"), MIB);
     // Another server takes the port. Its certificate comes from another authority.
     let port = world.stop_server();
-    world.server = server().tls().port(port).start().expect("a server");
+    world.server = server().tls().port_again(port).start().expect("a server");
     let error = errno(&fs::read(world.path("g")).expect_err("whose bytes would these be"));
     assert!([Errno::EIO, Errno::ETIMEDOUT].contains(&error), "{error}");
     assert_eq!(world.server.stats().get_object.requests, 0);

@@ -44,6 +44,7 @@ mod readers;
 mod refills;
 mod shared;
 mod stream;
+mod sums;
 mod sync;
 mod tiers;
 mod verify;

@@ -17,9 +17,9 @@ use crate::limits::hedge::HedgeBudget;
 use crate::limits::latency::Latencies;
 use crate::limits::turns::Turns;
 use crate::refills::Refills;
+use crate::sums::ledger::Ledgers;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
-use crate::verify::ledger::Ledgers;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
 /// The most versions with wrong bytes that are remembered until they are opened again. A network with more errors is

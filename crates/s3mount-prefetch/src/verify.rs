@@ -8,10 +8,6 @@
 //! compared when all of its bytes have come. If it came in one GET, no reader has seen it yet, and it is
 //! fetched again when it is wrong.
 
-pub(crate) mod ledger;
-pub(crate) mod sums;
-pub(crate) mod upload_parts;
-
 use std::error::Error;
 use std::sync::Arc;
 
@@ -25,10 +21,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::ReadError;
 use crate::fetch::{Failure, Place, Wanted, fetch, from_nearest, in_time};
 use crate::shared::Shared;
+use crate::sums::crc_map::{CrcMap, Noted, Sums};
+use crate::sums::ledger::{Kept, Ledger, State};
+use crate::sums::upload_parts::{MOST_PARTS, UploadParts};
 use crate::sync::{lock, spawn};
-use crate::verify::ledger::{Ledger, State};
-use crate::verify::sums::{CrcMap, Noted, Sums};
-use crate::verify::upload_parts::{MOST_PARTS, UploadParts};
 use crate::version::Version;
 
 /// The store is asked for a checksum when this many bytes of an object, or all of it, have been requested. A reader of
@@ -47,14 +43,6 @@ const TRIES: u32 = 3;
 pub(crate) struct Verifier {
     version: Arc<Version>,
     ledger: Arc<Ledger>,
-}
-
-/// The checksums that the store keeps of an object.
-#[derive(Clone, Debug)]
-enum Kept {
-    Nothing,
-    Whole(ObjectChecksum),
-    Parts(Arc<UploadParts>),
 }
 
 impl Verifier {
@@ -397,8 +385,8 @@ mod tests {
 
     use super::Verifier;
     use crate::fetch::Place;
+    use crate::sums::ledger::Ledgers;
     use crate::tiers::Tiers;
-    use crate::verify::ledger::Ledgers;
     use crate::version::Version;
 
     /// The disk has the right bytes, but a read from it may hang or fail. Then another place is asked.

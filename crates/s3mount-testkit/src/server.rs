@@ -33,12 +33,13 @@ mod write_headers;
 mod writes;
 mod xml;
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -54,6 +55,9 @@ use crate::server::shape::{Copies, Limiter, Shape};
 use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
 use crate::uploads::Rules;
+
+/// How long a server waits for the port of one that has stopped.
+const PORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// Settings of a server that is not started yet.
 #[derive(Debug)]
@@ -75,6 +79,7 @@ pub struct Builder {
     shape: Shape,
     threads: usize,
     listen: SocketAddr,
+    waits_for_port: bool,
     tls: bool,
 }
 
@@ -246,6 +251,12 @@ impl Builder {
         self
     }
 
+    /// Sets the port to that of a server which has stopped. A connection of another program may have taken it
+    /// meanwhile: [`start`](Self::start) waits up to 20 s for it.
+    pub fn port_again(self, port: u16) -> Self {
+        Self { waits_for_port: true, ..self.port(port) }
+    }
+
     /// Sets the address to listen on. Without this, it is 127.0.0.1. The address belongs to the network
     /// namespace of the thread that starts the server.
     pub fn listen(mut self, address: IpAddr) -> Self {
@@ -273,7 +284,15 @@ impl Builder {
             .thread_name("test-s3")
             .enable_all()
             .build()?;
-        let listener = std::net::TcpListener::bind(self.listen)?;
+        let until = Instant::now() + if self.waits_for_port { PORT_AGAIN } else { Duration::ZERO };
+        let listener = loop {
+            match std::net::TcpListener::bind(self.listen) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                result => break result?,
+            }
+        };
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let listener = {
@@ -357,6 +376,7 @@ impl TestS3 {
             shape: Shape::fast(),
             threads: 2,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            waits_for_port: false,
             tls: false,
         }
     }

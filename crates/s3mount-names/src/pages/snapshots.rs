@@ -7,6 +7,7 @@
 //! A page packs its names in the order of their keys. A million names take some 90 bytes each.
 
 mod directory;
+mod since;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
 use crate::fact::Asked;
 use crate::lookup::allowance::LookupAllowance;
-use crate::name::{NameKind, Named, Stored};
+use crate::name::{NameKind, Stored};
 use crate::pages::page::Page;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
@@ -221,41 +222,6 @@ impl Snapshots {
             (at, index) = (upto, index + 1);
         }
         names
-    }
-
-    /// The names behind the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages that
-    /// were asked for after `at`, in the order of their keys. They may not be believed any more. And whether some of
-    /// these pages do not tell their names, because they are in doubt.
-    pub(crate) fn shown_since<D>(
-        &self,
-        prefix: &str,
-        after: &str,
-        upto: Option<&str>,
-        at: Instant,
-    ) -> (Vec<Named<D>>, bool) {
-        let state = self.lock();
-        let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
-        let is_meant = |page: &&Page| {
-            let begins_in = upto.is_none_or(|upto| *page.after < *upto);
-            begins_in && page.upto().is_none_or(|end| after < end) && (page.at() > at || page.is_in_doubt)
-        };
-        let (mut names, mut is_in_doubt) = (Vec::new(), false);
-        for page in pages.iter().filter(is_meant) {
-            is_in_doubt |= page.is_in_doubt || page.is_outdated;
-            if !page.is_outdated {
-                names.extend(page.slice(after, upto).named(prefix));
-            }
-        }
-        (names, is_in_doubt)
-    }
-
-    /// Whether something is known of the directory `prefix` that was asked for after `at`.
-    pub(crate) fn knows_since(&self, prefix: &str, at: Instant) -> bool {
-        let state = self.lock();
-        state.directories.get(prefix).is_some_and(|directory| {
-            let is_newer = |page: &Page| page.at() > at;
-            directory.was_wrong.is_some_and(|wrong| at <= wrong) || directory.pages.iter().any(is_newer)
-        })
     }
 
     /// The sum of the sizes of all known files in the directory `prefix` with this extension. It stops once

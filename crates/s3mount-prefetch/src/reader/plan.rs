@@ -8,7 +8,7 @@ use super::waiter::Waiter;
 use crate::limits::window::WindowLimits;
 use crate::reader::segment::{Purpose, SegmentMap};
 use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
-use crate::verify::upload_parts::UploadParts;
+use crate::sums::upload_parts::UploadParts;
 use crate::version::Version;
 use crate::{EDGE_BYTES, PrefetchConfig};
 

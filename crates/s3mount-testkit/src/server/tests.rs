@@ -383,7 +383,7 @@ fn a_port_is_free_when_its_server_has_stopped() {
     for _ in 0..50 {
         let held = TcpStream::connect(server.address).expect("a connection");
         let port = server.stop();
-        server = start(TestS3::builder().port(port));
+        server = start(TestS3::builder().port_again(port));
         assert_eq!(server.address.port(), port);
         drop(held);
     }

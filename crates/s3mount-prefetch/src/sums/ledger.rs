@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use s3mount_memory::{MemoryBudget, Reservation};
-use s3mount_object::ObjectId;
+use s3mount_object::{ObjectChecksum, ObjectId};
 use tokio::sync::OnceCell;
 
-use super::Kept;
-use super::sums::CrcMap;
+use super::crc_map::CrcMap;
+use super::upload_parts::UploadParts;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The pieces whose memory is reserved at once, and the memory of each, with its place in the map.
-pub(super) const PIECES_AT_ONCE: usize = 32;
-pub(super) const PIECE_BYTES: u64 = 112;
+pub(crate) const PIECES_AT_ONCE: usize = 32;
+pub(crate) const PIECE_BYTES: u64 = 112;
 
 /// The ledgers together may keep this share of the memory for versions that nobody reads. In 512 MiB these are the CRCs
 /// of 36 GiB.
@@ -26,25 +26,33 @@ const SHARE: u64 = 16;
 /// The most ledgers. One without pieces takes some hundred bytes.
 const MOST: usize = 8192;
 
+/// The checksums that the store keeps of an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    Nothing,
+    Whole(ObjectChecksum),
+    Parts(Arc<UploadParts>),
+}
+
 /// What came of one version.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// The store's checksums, once it has answered.
-    pub(super) kept: OnceCell<Kept>,
-    pub(super) state: Mutex<State>,
+    pub(crate) kept: OnceCell<Kept>,
+    pub(crate) state: Mutex<State>,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) asked_bytes: u64,
+pub(crate) struct State {
+    pub(crate) asked_bytes: u64,
     /// The CRCs of the ranges that came. `None` when the object can't be verified.
-    pub(super) pieces: Option<CrcMap>,
+    pub(crate) pieces: Option<CrcMap>,
     /// Whether the whole object, or each of its parts, was compared and right. Empty before the first comparison.
-    pub(super) was_right: Vec<bool>,
+    pub(crate) was_right: Vec<bool>,
     /// The CRC-64/NVME of the version's right bytes, once they were compared.
-    pub(super) right: Option<u64>,
+    pub(crate) right: Option<u64>,
     /// Whether a metric has counted the object as verified or unverified.
-    pub(super) was_counted: bool,
+    pub(crate) was_counted: bool,
     /// The memory of the pieces.
     reserved: Reserved,
 }
@@ -59,6 +67,9 @@ struct Reserved {
 
 impl Reserved {
     fn clear(&mut self) {
+        if self.pieces.is_empty() {
+            return;
+        }
         let bytes = self.pieces.len() as u64 * PIECES_AT_ONCE as u64 * PIECE_BYTES;
         self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.pieces.clear();
@@ -72,14 +83,14 @@ impl Drop for Reserved {
 }
 
 impl State {
-    pub(super) fn new(pieces: CrcMap, all_bytes: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(pieces: CrcMap, all_bytes: Arc<AtomicU64>) -> Self {
         let reserved = Reserved { pieces: Vec::new(), all_bytes };
         let (pieces, was_right) = (Some(pieces), Vec::new());
         Self { asked_bytes: 0, pieces, was_right, right: None, was_counted: false, reserved }
     }
 
     /// Reserves the memory of one more piece in `budget`. Returns whether there was enough.
-    pub(super) fn make_room(&mut self, budget: &MemoryBudget) -> bool {
+    pub(crate) fn make_room(&mut self, budget: &MemoryBudget) -> bool {
         let pieces = self.pieces.as_ref().map_or(0, CrcMap::len);
         while pieces >= self.reserved.pieces.len() * PIECES_AT_ONCE {
             let bytes = PIECES_AT_ONCE as u64 * PIECE_BYTES;
@@ -93,7 +104,7 @@ impl State {
     }
 
     /// Gives the pieces up: the object can't be verified.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.pieces = None;
         self.reserved.clear();
     }
@@ -175,8 +186,8 @@ mod tests {
     use s3mount_object::{ByteRange, ETag, ObjectId};
 
     use super::{Ledger, Ledgers, PIECE_BYTES, PIECES_AT_ONCE, State};
+    use crate::sums::crc_map::{CrcMap, Sums};
     use crate::sync::{Ordering, lock};
-    use crate::verify::sums::{CrcMap, Sums};
 
     fn note(ledger: &Ledger, budget: &MemoryBudget, at: u64) {
         let state = &mut *lock(&ledger.state);

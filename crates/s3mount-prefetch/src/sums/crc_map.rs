@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crc_fast::CrcAlgorithm;
 use s3mount_object::{ByteRange, ChecksumAlgorithm, FollowedBy, ObjectChecksum};
 
-use crate::verify::upload_parts::UploadParts;
+use crate::sums::upload_parts::UploadParts;
 
 /// The most pieces of one object, and one more for each part of its upload. A piece takes 56 bytes. Objects of up to
 /// 256 MiB keep pieces of 128 KiB, and one of 16 GiB has pieces of 8 MiB.
@@ -289,7 +289,7 @@ mod tests {
     use s3mount_object::{ByteRange, ChecksumAlgorithm, UploadPart};
 
     use super::{CrcMap, Joiner, Noted, Sums, named};
-    use crate::verify::upload_parts::UploadParts;
+    use crate::sums::upload_parts::UploadParts;
 
     const SIZE: usize = 200;
 
