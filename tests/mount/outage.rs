@@ -1,6 +1,7 @@
 //! The store gives no answer. Programs that are killed end, and the mount can be taken down.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{Shape, TestS3};
 
-use crate::world::{BUCKET, GIB, KIB, World, check_file, run, wait_for};
+use crate::world::{BUCKET, GIB, KIB, World, check_file, map, run, wait_for};
 
 /// How long a program or a mount may take to end. It is far less than `--read-timeout`, and far more than is
 /// needed.
@@ -147,11 +148,16 @@ fn what_is_known_is_told_while_the_store_is_frozen() {
     let world = World::new(server, &["--immutable"]);
     assert_eq!(check_file(&world.path("d/07"), "d/07"), 100 * KIB);
     run("ls", &["-l".into(), world.path("d")]);
+    // The kernel drops pages when memory is short, but none of those that are locked.
+    let file = File::open(world.path("d/07")).expect("a file");
+    let pages = map(&file);
+    pages.lock().expect("its pages are read and locked");
     world.server.freeze(true);
     assert!(run("df", &[world.path("")]).contains("s3://data/"));
     run("stat", &[world.path("d/42")]);
     assert!(std::fs::metadata(world.path("d/none")).is_err());
     assert_eq!(check_file(&world.path("d/07"), "d/07"), 100 * KIB, "from the page cache");
+    drop(pages);
     assert!(
         std::fs::read_to_string(world.path(".s3mount/stats")).expect("the counters").contains("get_requests")
     );

@@ -15,7 +15,7 @@ use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, 
 use tempfile::TempDir;
 
 use crate::world::{
-    BUCKET, KIB, MIB, Unmount, World, check_file, check_stream, mount_tmpfs, s3mount, wait_for,
+    BUCKET, KIB, MIB, Unmount, World, check_file, check_stream, map, mount_tmpfs, s3mount, wait_for,
 };
 
 const SIZE: u64 = 24 * MIB;
@@ -107,12 +107,6 @@ fn check_pieces_of(file: &File, key: &str, size: u64, len: u64) {
         file.read_exact_at(&mut piece, offset).expect("a read");
         check(key, offset, &piece).expect("the object's bytes");
     }
-}
-
-#[expect(unsafe_code, reason = "a map")]
-fn map(file: &File) -> Mmap {
-    // SAFETY: what is mapped never changes.
-    unsafe { Mmap::map(file) }.expect("a map")
 }
 
 /// A program that reads a file to its end.

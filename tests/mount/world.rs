@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use memmap2::Mmap;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -234,6 +235,13 @@ pub(crate) fn check_stream(mut from: impl Read, key: &str, offset: u64, piece: u
 /// Reads a file to its end, in pieces of 1 MiB, and compares it with the synthetic object `key`.
 pub(crate) fn check_file(path: &Path, key: &str) -> u64 {
     check_stream(File::open(path).expect("a file"), key, 0, MIB as usize)
+}
+
+/// A map of a whole file.
+#[expect(unsafe_code, reason = "a map")]
+pub(crate) fn map(file: &File) -> Mmap {
+    // SAFETY: what is mapped never changes.
+    unsafe { Mmap::map(file) }.expect("a map")
 }
 
 /// Waits until a condition holds that comes true by itself soon.

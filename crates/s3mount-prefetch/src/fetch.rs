@@ -327,14 +327,13 @@ async fn attempts(
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Came, ObjectError> {
     let (len, began, sent) = (request.range.len(), Instant::now(), shared.started.elapsed());
     let send = |into: Buffer| async {
-        let (began, in_flight) =
-            (Instant::now(), shared.latencies.link.on_sent(len, shared.started.elapsed()));
+        let in_flight = shared.latencies.link.on_sent(len, shared.started.elapsed());
         let GetAnswer { bytes, origin, is_compared, .. } =
             shared.bucket.get_within(request.clone(), Box::new(into)).await?;
         match origin {
             Origin::Store => {
-                let (took, now) = (began.elapsed(), shared.started.elapsed());
-                in_flight.on_landed(now);
+                let now = shared.started.elapsed();
+                let took = in_flight.on_landed(now);
                 shared.latencies.note(len, took);
                 shared.ahead.congestion.on_landed(len, took, shared.latencies.mean(len), now);
             }

@@ -185,7 +185,9 @@ mod tests {
         let sent = send(20, 0);
         assert_eq!(latencies.stalls_after(mb), seconds(4), "at 20 Mbit/s, as long as nothing is known");
         drop(sent);
-        send(5, 0).iter().for_each(|get| get.on_landed(seconds(1)));
+        for get in send(5, 0) {
+            get.on_landed(seconds(1));
+        }
         latencies.note(mb, Duration::from_millis(100));
         latencies.age(seconds(1));
         let sent = send(20, 1);
@@ -200,7 +202,9 @@ mod tests {
         assert_eq!(latencies.stalls_after(mb), seconds(2), "who was idle carries as much as before");
         drop(sent);
         for second in 1000..1100 {
-            send(1, second).iter().for_each(|get| get.on_landed(seconds(second + 1)));
+            for get in send(1, second) {
+                get.on_landed(seconds(second + 1));
+            }
             latencies.age(seconds(second + 1));
         }
         let sent = send(20, 1100);

@@ -171,7 +171,7 @@ impl Ledgers {
         lock(&self.known).take(object);
     }
 
-    /// Forgets all versions that nobody reads, because memory is short.
+    /// Forgets all versions, because memory is short. What is read keeps its own ledger.
     pub(crate) fn clear(&self) {
         let ledgers = std::mem::take(&mut *lock(&self.known));
         drop(ledgers);
