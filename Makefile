@@ -39,7 +39,7 @@ book:
 test:
 	.ci/setup test
 	cargo test --workspace
-	S3MOUNT_TEST_FLAGS=--allow-write cargo test --workspace --test requests
+	S3MOUNT_TEST_FLAGS=--allow=write cargo test --workspace --test requests
 	cargo test $(SHUTTLE)
 
 # The soak test for twenty minutes, and after it the simulation as long, from other seeds each time. `make test` runs

@@ -134,7 +134,11 @@ fn endpoints_and_certificates() {
         "--expected-bucket-owner \"my-account\" is not an AWS account; write its 12 digits, such as 111122223333",
     );
     check_flags(
-        &["--allow-write", "--content-type", "text"],
+        &["--allow", "write", "--dir-rename-limit", "5"],
+        "--dir-rename-limit needs --allow rename: without it no folder with objects is renamed",
+    );
+    check_flags(
+        &["--allow=write", "--content-type", "text"],
         "--content-type \"text\" is not a media type; write one such as application/octet-stream, or auto",
     );
     let interfaces = if_nameindex().expect("the interfaces");
@@ -148,12 +152,12 @@ fn endpoints_and_certificates() {
         ),
     );
     check_usage(
-        &["bucket", "/mnt", "--allow-write", "--append-delay", "soon"],
+        &["bucket", "/mnt", "--allow=write", "--append-delay", "soon"],
         "error: invalid value 'soon' for '--append-delay <TIME>': not a time; write a number with a unit, such as \
          7d, 12h, 30m or 45s",
     );
     check_usage(
-        &["bucket", "/mnt", "--allow-write", "--upload-checksums", "md5"],
+        &["bucket", "/mnt", "--allow=write", "--upload-checksums", "md5"],
         "error: invalid value 'md5' for '--upload-checksums <KIND>'",
     );
     check_flags(
@@ -180,8 +184,9 @@ fn folders_that_cannot_be_mounted_at() {
     let file = below("file");
     std::fs::write(&file, "").expect("a file");
     check_fails(&["bucket", &file], &format!("{file} is not a folder; give an empty folder to mount at"));
-    let full =
-        format!("the folder {dir} is not empty; give an empty one, or pass --nonempty to hide what is in it");
+    let full = format!(
+        "the folder {dir} is not empty; give an empty one, or mount with -o nonempty to hide what is in it"
+    );
     check_fails(&["bucket", &dir], &full);
     check_fails(&["mount", "bucket", &dir], &full);
     // A link to the folder, and `.` in the folder, lead to the same message.
@@ -218,12 +223,14 @@ fn shared_caches_that_cannot_be_used() {
         "--shared-cache \"near\" is not a bucket; write s3://BUCKET or s3://BUCKET/PREFIX",
     );
     check_flags(
-        &["--shared-cache", "s3://near", "--shared-cache-endpoint-url", "localhost:9000"],
-        "--shared-cache-endpoint-url \"localhost:9000\" is not a URL; write it with http:// or https://, such as \
+        &["--shared-cache", "s3://near?endpoint=localhost:9000"],
+        "--shared-cache: endpoint \"localhost:9000\" is not a URL; write it with http:// or https://, such as \
          http://127.0.0.1:9000",
     );
-    let line = "error: the following required arguments were not provided:";
-    check_usage(&["bucket", "/mnt", "--shared-cache-region", "eu-west-1"], line);
+    check_flags(
+        &["--shared-cache", "s3://near?bucket=far"],
+        "--shared-cache \"s3://near?bucket=far\": \"bucket\" is none of endpoint, region and profile",
+    );
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn flags_of_other_programs_are_answered() {
     );
     check_usage(
         &["b", "/mnt", "-o", "only_dir=x"],
-        "error: unknown mount option 'only_dir': --only-dir is a flag of gcsfuse; here it is --prefix",
+        "error: unknown mount option 'only_dir': --only-dir is a flag of gcsfuse; here it is BUCKET/PREFIX",
     );
     check_usage(
         &["b", "/mnt", "--preset", "trainig"],

@@ -8,7 +8,7 @@ use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, content};
 
 use crate::world::{BUCKET, World, wait_for};
 
-const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 /// As writers of TensorBoard's files do.
 fn append(path: &Path, line: &[u8]) -> std::io::Result<()> {

@@ -12,7 +12,7 @@ use s3mount_testkit::TestS3;
 
 use crate::world::{BUCKET, MIB, World, run, run_command, wait_for};
 
-const KEEP: [&str; 3] = ["--allow-delete", "--allow-overwrite", "--keep-attributes"];
+const KEEP: [&str; 3] = ["--allow=delete", "--allow=overwrite", "--keep-attributes"];
 
 /// A program of another kind writes an object with text beside it.
 pub(crate) fn put(world: &World, key: &str, body: &str, metadata: &[(&str, &str)]) {
@@ -253,7 +253,7 @@ fn links_of_s3fs_are_links_and_git_uses_them() {
 
 #[test]
 fn without_the_flag_links_are_refused_and_the_log_names_it() {
-    let world = World::new(TestS3::builder().bucket(BUCKET), &["--allow-write"]);
+    let world = World::new(TestS3::builder().bucket(BUCKET), &["--allow=write"]);
     let error = symlink("a", world.path("b")).expect_err("no link");
     assert_eq!(error.raw_os_error(), Some(libc::EPERM));
     wait_for("the log", || world.mount.stderr().contains("--keep-attributes"));

@@ -13,9 +13,9 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/beside.py
 fn commands_do_what_they_do_in_a_local_folder() {
     let (spool, local) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
     let flags = [
-        "--allow-delete",
-        "--allow-overwrite",
-        "--allow-dir-rename",
+        "--allow=delete",
+        "--allow=overwrite",
+        "--allow=rename",
         "--write-spool",
         spool.path().to_str().expect("a plain path"),
     ];

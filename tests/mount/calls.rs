@@ -11,7 +11,7 @@ use s3mount_testkit::TestS3;
 
 use crate::world::{BUCKET, MIB, World, run_command, wait_for};
 
-pub(crate) const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+pub(crate) const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 /// What the calls of `calls.py` return in a folder.
 pub(crate) fn calls(dir: &Path) -> BTreeMap<String, String> {
@@ -146,7 +146,7 @@ fn lines_of_two_appenders_are_whole() {
 
 #[test]
 fn sizes_and_places_that_are_too_large_change_nothing() {
-    let world = World::new(TestS3::builder().bucket(BUCKET), &["--allow-write", "--memory-limit", "256MiB"]);
+    let world = World::new(TestS3::builder().bucket(BUCKET), &["--allow=write", "--memory-limit", "256MiB"]);
     let file = File::create(world.path("f")).expect("a file");
     file.write_all_at(b"text", 0).expect("a write");
     // No store has room for these. The kernel refuses the last by itself.

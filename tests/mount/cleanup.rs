@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::world::{BUCKET, MIB, World, wait_for};
 
-const ALL: [&str; 3] = ["--allow-dir-rename", "--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 3] = ["--allow=rename", "--allow=delete", "--allow=overwrite"];
 
 fn server() -> Builder {
     (0..12).fold(TestS3::builder(), |server, number| {

@@ -13,7 +13,7 @@ use crate::world::{BUCKET, MIB, World, check_file, run, run_command, wait_for};
 /// Long enough for several parts.
 const LARGE: u64 = 600 * MIB;
 
-const FLAGS: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const FLAGS: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 fn world() -> World {
     let server = TestS3::builder().opaque_etags().synthetic(BUCKET, "large", LARGE);

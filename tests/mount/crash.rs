@@ -13,7 +13,7 @@ use s3mount_testkit::{FirstByte, Sequence, Shape, TestS3, content, mix};
 use crate::world::{BUCKET, World, wait_for};
 
 const FLAGS: [&str; 6] =
-    ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--memory-limit", "128MiB"];
+    ["--allow=overwrite", "--allow=delete", "--write-part-size", "5MiB", "--memory-limit", "128MiB"];
 
 /// What is known of a key: the version that a `close` promised last, and those that were being written since
 /// when the daemon was killed. The store may still carry out a request after the one who sent it is gone.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::world::{DIRECTORY_BUCKET, MIB, World, check_file, run, run_command, s3mount, wait_for};
 
-const WRITES: [&str; 3] = ["--allow-write", "--allow-delete", "--allow-overwrite"];
+const WRITES: [&str; 3] = ["--allow=write", "--allow=delete", "--allow=overwrite"];
 
 /// A program that reads all files whose paths it is given, and prints the sum of their bytes.
 const READ_ALL: &str = "import sys\nfor p in open(sys.argv[2]).read().split():\n  print(p, sum(open(sys.argv[1] + '/' + p, 'rb').read()))\n";
@@ -98,7 +98,7 @@ fn a_file_is_renamed_by_one_request() {
 
 #[test]
 fn files_are_written_changed_copied_and_deleted() {
-    let flags = [&WRITES[..], &["--folder-markers", "--allow-dir-rename"]].concat();
+    let flags = [&WRITES[..], &["--folder-markers", "--allow=rename"]].concat();
     let world = world(TestS3::builder(), &flags);
     let large = world.path("run/large.bin");
     fs::create_dir(world.path("run")).expect("a folder");
@@ -157,8 +157,8 @@ fn what_a_directory_bucket_does_not_do_is_refused_clearly() {
     for (flags, part) in [
         (&["--no-sign-request"][..], "--no-sign-request does not go with the directory bucket"),
         (&["--requester-pays"][..], "--requester-pays does not go with the directory bucket"),
-        (&["--allow-write", "--storage-class", "STANDARD_IA"][..], "--storage-class STANDARD_IA does not go"),
-        (&["--allow-write", "--sse", "aws:kms"][..], "--sse aws:kms does not go with the directory bucket"),
+        (&["--allow=write", "--storage-class", "STANDARD_IA"][..], "--storage-class STANDARD_IA does not go"),
+        (&["--allow=write", "--sse", "aws:kms"][..], "--sse aws:kms does not go with the directory bucket"),
     ] {
         let error = of(DIRECTORY_BUCKET, flags);
         assert!(error.contains(part), "{error}");

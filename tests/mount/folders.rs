@@ -10,7 +10,7 @@ use s3mount_testkit::{Builder, Fault, FaultKind, Operation, TestS3, check, conte
 
 use crate::world::{BUCKET, GIB, MIB, World, run_command, wait_for};
 
-const ALL: [&str; 3] = ["--allow-dir-rename", "--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 3] = ["--allow=rename", "--allow=delete", "--allow=overwrite"];
 
 /// A bucket with a folder of five files, two of them in a folder below it.
 fn server() -> Builder {
@@ -103,7 +103,7 @@ fn a_folder_that_is_made_again_takes_files_while_somebody_holds_the_old_one() {
 
 #[test]
 fn without_the_flag_mv_copies() {
-    let world = world(&["--allow-delete"]);
+    let world = world(&["--allow=delete"]);
     assert_eq!(rename(&world, "old", "new"), Some(libc::EXDEV));
     assert_eq!(world.stored_below("old/"), five());
     run_command(Command::new("mv").arg(world.path("old")).arg(world.path("new")));

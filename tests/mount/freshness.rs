@@ -206,7 +206,7 @@ fn what_a_walk_has_listed_ahead_hides_nothing_that_was_learnt_since() {
     let server = folders
         .iter()
         .fold(TestS3::builder(), |server, folder| server.object(BUCKET, &format!("{folder}/f"), "x"));
-    let world = World::new(server, &["--allow-write"]);
+    let world = World::new(server, &["--allow=write"]);
     let names = |folder: &str| {
         let names = fs::read_dir(world.path(folder)).expect("a folder");
         let names = names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text"));

@@ -25,7 +25,7 @@ const BESIDE: [(&str, &str); 10] = [
 ];
 
 fn world(flags: &[&str]) -> World {
-    let flags = [&["--allow-delete", "--allow-overwrite", "--write-part-size", "5MiB"], flags].concat();
+    let flags = [&["--allow=delete", "--allow=overwrite", "--write-part-size", "5MiB"], flags].concat();
     World::new(TestS3::builder().bucket(BUCKET), &flags)
 }
 

@@ -31,7 +31,7 @@ fn write(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn a_late_request_undoes_nothing_and_is_no_strangers() {
-    let world = World::new(TestS3::builder(), &["--allow-overwrite", "--allow-delete", "--allow-dir-rename"]);
+    let world = World::new(TestS3::builder(), &["--allow=overwrite", "--allow=delete", "--allow=rename"]);
     let stored = |key: &str| world.server.stored(BUCKET, key).map(|object| object.bytes());
 
     // The last of three writes has the bytes of the first: the second, which is late, waits for their ETag.

@@ -52,9 +52,9 @@ impl Machines {
             let dir = folder.join(format!("mnt{number}"));
             std::fs::create_dir(&dir).expect("a mount point");
             let flags = ["--foreground", "--no-hedging", "--memory-limit", "1GiB", "--region", "us-east-1"];
-            let tier = ["--shared-cache", &place, "--shared-cache-endpoint-url", &endpoint];
-            let tier = [&tier[..], &["--shared-cache-region", "us-east-1"]].concat();
-            let mut command = s3mount(&source.endpoint(), BUCKET, &dir, &[&flags[..], &tier].concat());
+            let place = format!("{place}?endpoint={endpoint}&region=us-east-1");
+            let flags = [&flags[..], &["--shared-cache", &place]].concat();
+            let mut command = s3mount(&source.endpoint(), BUCKET, &dir, &flags);
             network.machine(number).run(|| MountGuard::new(&mut command, &dir)).expect("a mount")
         });
         let mounts = mounts.collect();

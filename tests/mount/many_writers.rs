@@ -20,7 +20,7 @@ fn sixty_four_writers_and_sixteen_readers_fit_the_memory_limit() {
     let builder = (0..READERS).fold(TestS3::builder().opaque_etags(), |builder, reader| {
         builder.synthetic(BUCKET, &format!("read/{reader}"), GIB)
     });
-    let world = World::new(builder, &["--allow-write", "--memory-limit", "512MiB"]);
+    let world = World::new(builder, &["--allow=write", "--memory-limit", "512MiB"]);
     fs::create_dir(world.path("write")).expect("a folder");
     let (is_over, piece) = (AtomicBool::new(false), content("piece", 0, MIB as usize));
     let read: Vec<AtomicU64> = (0..READERS).map(|_| AtomicU64::new(0)).collect();
@@ -77,7 +77,7 @@ fn forty_eight_writers_take_turns_in_little_memory() {
     let spool = tempfile::tempdir().expect("a folder");
     let spooled = ["--write-spool", spool.path().to_str().expect("UTF-8")];
     for spool in [&[][..], &spooled] {
-        let flags = ["--allow-write", "--memory-limit", "64MiB", "--write-part-size", "5MiB"];
+        let flags = ["--allow=write", "--memory-limit", "64MiB", "--write-part-size", "5MiB"];
         let world = World::new(TestS3::builder().opaque_etags(), &[&flags, spool].concat());
         let piece = content("piece", 0, MIB as usize);
         thread::scope(|scope| {

@@ -11,7 +11,7 @@ use s3mount_testkit::TestS3;
 
 use crate::world::{BUCKET, World, run_command};
 
-const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 /// What each program prints in a folder: it makes its own files there.
 const PROGRAMS: [(&str, &str); 6] = [

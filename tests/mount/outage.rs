@@ -64,7 +64,7 @@ fn killed_readers_are_let_go_while_the_store_is_frozen() {
 /// A program that dies closes its files, and can't be killed while it does.
 #[test]
 fn killed_writers_are_let_go_while_the_store_is_frozen() {
-    let world = World::new(TestS3::builder(), &["--allow-overwrite"]);
+    let world = World::new(TestS3::builder(), &["--allow=overwrite"]);
     std::fs::write(world.path("log"), "line\n").expect("a file");
     world.server.reset_stats();
     world.server.freeze(true);

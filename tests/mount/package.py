@@ -83,7 +83,7 @@ def main():
     print("the mount of killed processes goes away")
 
     with tempfile.TemporaryDirectory() as folder:
-        with s3mount.mount("data", folder, allow_write=True, **OPTIONS) as path:
+        with s3mount.mount("data", folder, allow="write", **OPTIONS) as path:
             (path / "new").write_text("more")
         assert os.listdir(folder) == []
         notebook = s3mount.mount("data", folder, **OPTIONS)

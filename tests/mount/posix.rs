@@ -25,7 +25,7 @@ fn posix_fsx() {
     let spool = TempDir::new().expect("a folder");
     let spool = ["--write-spool", spool.path().to_str().expect("a plain path")];
     for flags in [&[][..], &spool] {
-        let all = [&["--allow-overwrite", "--allow-delete", "--memory-limit", "64MiB"], flags].concat();
+        let all = [&["--allow=overwrite", "--allow=delete", "--memory-limit", "64MiB"], flags].concat();
         let world = World::new(TestS3::builder(), &all);
         for seed in 1..=4 {
             let mut fsx = tool("fsx");
@@ -53,9 +53,9 @@ fn posix_pjdfstest() {
     let spool = TempDir::new().expect("a folder");
     let spool = spool.path().to_str().expect("a plain path");
     let flags = [
-        "--allow-overwrite",
-        "--allow-delete",
-        "--allow-dir-rename",
+        "--allow=overwrite",
+        "--allow=delete",
+        "--allow=rename",
         "--allow-other",
         "--keep-attributes",
         "--write-spool",

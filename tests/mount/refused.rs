@@ -163,7 +163,7 @@ fn a_prefix_without_keys_is_an_empty_mount_and_a_warning() {
 #[test]
 fn a_store_that_knows_no_conditions_is_told_at_the_mount() {
     const SAID: &str = "the store refuses writes that have a condition (501 NotImplemented";
-    let world = World::new(TestS3::builder().refuse_conditions(), &["--allow-write"]);
+    let world = World::new(TestS3::builder().refuse_conditions(), &["--allow=write"]);
     wait_for("it is told", || world.mount.stderr().contains(SAID));
     let mut file = File::create(world.path("f")).expect("a file");
     file.write_all(b"text").expect("a write");
@@ -171,7 +171,7 @@ fn a_store_that_knows_no_conditions_is_told_at_the_mount() {
     assert_eq!(world.server.keys(BUCKET), [""; 0]);
     // Who only reads is not told, and who has a store that knows them is not, either.
     let reads = World::new(TestS3::builder().refuse_conditions(), &[]);
-    let knows = World::new(TestS3::builder(), &["--allow-write"]);
+    let knows = World::new(TestS3::builder(), &["--allow=write"]);
     for world in [reads, knows] {
         assert!(!world.mount.stderr().contains(SAID), "{}", world.mount.stderr());
         assert_eq!(world.server.keys(BUCKET), [""; 0]);
@@ -180,7 +180,7 @@ fn a_store_that_knows_no_conditions_is_told_at_the_mount() {
     let server = TestS3::builder().bucket(BUCKET).start().expect("a server");
     server.fault(Fault::new(FaultKind::Freeze).on(Operation::CompleteMultipartUpload));
     let folder = TempDir::new().expect("a folder");
-    let mut command = s3mount(&server.endpoint(), BUCKET, folder.path(), &["--foreground", "--allow-write"]);
+    let mut command = s3mount(&server.endpoint(), BUCKET, folder.path(), &["--foreground", "--allow=write"]);
     let mount = MountGuard::new(&mut command, folder.path()).expect("a mount");
     std::fs::write(folder.path().join("f"), "text").expect("a file");
     drop(mount);

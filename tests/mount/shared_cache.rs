@@ -41,8 +41,8 @@ impl Fleet {
             std::fs::create_dir(&dir).expect("a mount point");
             let endpoint = shared.endpoint();
             let flags = ["--foreground", "--no-hedging", "--memory-limit", "1GiB"];
-            let flags =
-                [&flags[..], &["--shared-cache", &place, "--shared-cache-endpoint-url", &endpoint]].concat();
+            let place = format!("{place}?endpoint={endpoint}");
+            let flags = [&flags[..], &["--shared-cache", &place]].concat();
             MountGuard::new(&mut s3mount(&source.endpoint(), BUCKET, &dir, &flags), &dir).expect("a mount")
         });
         let mounts = mounts.collect();
@@ -109,7 +109,8 @@ fn a_bucket_that_is_not_there_is_refused_and_a_server_that_is_down_is_not() {
     let shared = TestS3::builder().bucket(SHARED).start().expect("a server");
     let endpoint = shared.endpoint();
     let mount = |bucket: &str| {
-        let flags = ["--foreground", "--shared-cache", bucket, "--shared-cache-endpoint-url", &endpoint];
+        let place = format!("{bucket}?endpoint={endpoint}");
+        let flags = ["--foreground", "--shared-cache", &place];
         MountGuard::new(&mut s3mount(&source.endpoint(), BUCKET, folder.path(), &flags), folder.path())
     };
     let error = mount("s3://missing").expect_err("there is no such bucket").to_string();

@@ -233,7 +233,7 @@ fn is_mounted(dir: &Path) -> bool {
 #[test]
 fn a_daemon_without_privileges_serves_a_descriptor_until_it_is_unmounted() {
     let (server, folder) = (server(), TempDir::new().expect("a folder"));
-    let (_watchdog, mount) = passed(&server, &folder, &["--allow-write"]);
+    let (_watchdog, mount) = passed(&server, &folder, &["--allow=write"]);
     assert_eq!(fs::read_to_string(mount.path().join("d/f")).expect("a file"), "text\n");
     let status = fs::read_to_string(format!("/proc/{}/status", mount.pid())).expect("its status");
     let value = |name: &str| {

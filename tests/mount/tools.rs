@@ -127,7 +127,7 @@ fn fio_verifies_what_it_has_written_elsewhere() {
 fn fio_verifies_what_it_has_written_to_a_mount() {
     let spool = TempDir::new().expect("a folder");
     let spool_path = spool.path().to_str().expect("a plain path");
-    let flags = ["--allow-overwrite", "--memory-limit", "64MiB", "--write-spool", spool_path];
+    let flags = ["--allow=overwrite", "--memory-limit", "64MiB", "--write-spool", spool_path];
     let mut world = World::new(TestS3::builder(), &flags);
     let patterns = [
         &["--name=front", "--rw=write", "--bs=128k", "--size=48m"][..],

@@ -52,7 +52,7 @@ fn stats(mount: &Path) -> Value {
 #[test]
 fn tools_read_the_metrics_that_a_mount_shows() {
     let server = TestS3::builder().bucket("near").object(BUCKET, "a", "a");
-    let world = World::with(server, &["--allow-write"], |command| {
+    let world = World::with(server, &["--allow=write"], |command| {
         let cache = command.get_args().nth(1).map(|dir| Path::new(dir).with_file_name("cache"));
         command.arg("--cache").arg(cache.expect("a folder")).args(["--max-cache-size", "1GiB"]);
         command.args(["--shared-cache", "s3://near/fleet"]);
@@ -324,7 +324,7 @@ fn drawn(page: &Path) -> Value {
 #[test]
 fn a_trace_shows_each_request_and_who_waited() {
     let server = TestS3::builder().synthetic(BUCKET, "a/shard.tar", 40 * MIB).synthetic(BUCKET, "b.bin", MIB);
-    let world = World::new(server, &["--allow-write", "--write-part-size", "5MiB"]);
+    let world = World::new(server, &["--allow=write", "--write-part-size", "5MiB"]);
     let page = world.folder().join("trace.html");
     let mut trace = command(&["trace", "--for", "60", "-o"].map(OsStr::new));
     trace.arg(&page).arg(world.mount.path()).stderr(Stdio::piped()).stdout(Stdio::piped());

@@ -48,7 +48,7 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
     if flags.contains(&"--cache") && !flags.contains(&"--max-cache-size") {
         command.args(["--max-cache-size", "4GiB"]);
     }
-    // More flags for each mount, such as --allow-write: reading costs the same requests with it.
+    // More flags for each mount, such as --allow=write: reading costs the same requests with it.
     command.args(std::env::var("S3MOUNT_TEST_FLAGS").iter().flat_map(|flags| flags.split_whitespace()));
     command
 }

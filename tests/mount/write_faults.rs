@@ -10,7 +10,7 @@ use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, content};
 use crate::world::{BUCKET, MIB, World, mount_tmpfs, wait_for};
 
 const FLAGS: [&str; 6] =
-    ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--read-timeout", "20"];
+    ["--allow=overwrite", "--allow=delete", "--write-part-size", "5MiB", "--read-timeout", "20"];
 
 /// A file of one part, and one of three.
 const LENGTHS: [usize; 2] = [100_000, 12 << 20];
@@ -183,7 +183,7 @@ fn a_full_spool_is_an_error_and_no_torn_object() {
     let spool = tmpfs.path().to_str().expect("a plain path");
     let world = World::new(
         TestS3::builder(),
-        &["--allow-overwrite", "--memory-limit", "64MiB", "--write-spool", spool, "--read-timeout", "10"],
+        &["--allow=overwrite", "--memory-limit", "64MiB", "--write-spool", spool, "--read-timeout", "10"],
     );
     // From front to back, a file needs no spool.
     let bytes = content("large", 0, 100 << 20);

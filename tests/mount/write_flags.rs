@@ -9,7 +9,7 @@ use s3mount_testkit::{TestS3, run_with_timeout};
 use crate::world::{BUCKET, MIB, World, run, run_command, s3mount};
 
 const OWNER: &str = "111122223333";
-const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 /// The server refuses each request that does not name the owner, or does not say who pays.
 #[test]
@@ -68,14 +68,14 @@ fn a_bucket_of_another_account_is_not_mounted() {
 
 #[test]
 fn uploads_are_as_the_flags_have_them() {
-    let world = World::new(TestS3::builder(), &["--allow-write"]);
+    let world = World::new(TestS3::builder(), &["--allow=write"]);
     fs::write(world.path("a.json"), "{}").expect("a file");
     let stored = |world: &World, name: &str| world.server.stored(BUCKET, name).expect("an object");
     let sent = stored(&world, "a.json");
     assert_eq!(sent.beside.content_type.as_deref(), Some("application/json"));
     assert!(sent.checksum.is_some(), "a CRC came along");
     let flags =
-        ["--allow-write", "--upload-checksums", "none", "--content-type", "text/plain; charset=utf-8"];
+        ["--allow=write", "--upload-checksums", "none", "--content-type", "text/plain; charset=utf-8"];
     let world = World::new(TestS3::builder(), &flags);
     fs::write(world.path("a.json"), "{}").expect("a file");
     fs::write(world.path("large.json"), vec![7; 20 << 20]).expect("a file");
@@ -87,7 +87,7 @@ fn uploads_are_as_the_flags_have_them() {
 
 #[test]
 fn fsync_shows_a_long_file_if_a_flag_says_so() {
-    for flags in [&["--allow-write"][..], &["--allow-write", "--fsync-publish"]] {
+    for flags in [&["--allow=write"][..], &["--allow=write", "--fsync-publish"]] {
         let world = World::new(TestS3::builder(), flags);
         let mut file = File::create(world.path("f")).expect("a file");
         file.write_all(&vec![1; 20 << 20]).expect("a write");

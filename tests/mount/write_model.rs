@@ -272,7 +272,7 @@ impl Model {
 }
 
 const FLAGS: [&str; 6] =
-    ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--memory-limit", "96MiB"];
+    ["--allow=overwrite", "--allow=delete", "--write-part-size", "5MiB", "--memory-limit", "96MiB"];
 
 fn step(model: &mut Model, mounts: &mut Mounts, step: &Step) {
     let count = model.open.len().max(1);

@@ -10,7 +10,7 @@ use s3mount_testkit::{Fault, FaultKind, FirstByte, Operation, Shape, TestS3, con
 
 use crate::world::{BUCKET, MIB, World, wait_for};
 
-const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 fn stored(world: &World, key: &str) -> Option<Vec<u8>> {
     world.server.stored(BUCKET, key).map(|stored| stored.bytes())
@@ -127,7 +127,7 @@ fn a_file_that_is_renamed_while_it_is_written_loses_nothing() {
 /// As a log that is rotated, of which the first parts have left the memory: its old name is another file's at once.
 #[test]
 fn a_long_file_that_is_renamed_while_it_is_written_makes_way_for_another() {
-    let world = World::new(TestS3::builder(), &["--allow-write", "--memory-limit", "64MiB"]);
+    let world = World::new(TestS3::builder(), &["--allow=write", "--memory-limit", "64MiB"]);
     let piece = content("log", 0, MIB as usize);
     for round in 1..=2 {
         let (name, rotated) = (format!("log-{round}"), format!("old-{round}"));
@@ -175,13 +175,13 @@ fn a_rename_that_fails_leaves_both_files() {
 fn of_two_mounts_that_write_one_key_one_wins_and_the_other_is_told() {
     let world = World::new(
         TestS3::builder(),
-        &["--allow-overwrite", "--negative-metadata-ttl", "minimal", "--metadata-ttl", "minimal"],
+        &["--allow=overwrite", "--negative-metadata-ttl", "minimal", "--metadata-ttl", "minimal"],
     );
     let dir = world.folder().join("other");
     fs::create_dir(&dir).expect("a folder");
     let other = world.also(
         &dir,
-        &["--allow-overwrite", "--negative-metadata-ttl", "minimal", "--metadata-ttl", "minimal"],
+        &["--allow=overwrite", "--negative-metadata-ttl", "minimal", "--metadata-ttl", "minimal"],
     );
     for round in 0..24 {
         let (key, len) = (format!("k{round}"), if round % 4 == 3 { 9 * MIB as usize } else { 1000 });

@@ -11,7 +11,7 @@ use s3mount_testkit::{FirstByte, Shape, TestS3, content};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, run, run_command, wait_for};
 
-const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
+const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 fn world(flags: &[&str]) -> World {
     World::new(TestS3::builder().object(BUCKET, "old", "old text").object(BUCKET, "d/kept", "kept"), flags)
@@ -57,7 +57,7 @@ fn errno(result: io::Result<impl Sized>) -> Option<i32> {
 
 #[test]
 fn a_new_file_is_an_object_once_it_is_closed() {
-    let world = world(&["--allow-write"]);
+    let world = world(&["--allow=write"]);
     let path = world.path("new/a.txt");
     fs::create_dir(world.path("new")).expect("a folder");
     let mut file = File::create(&path).expect("a file");
@@ -82,7 +82,7 @@ fn a_new_file_is_an_object_once_it_is_closed() {
 
 #[test]
 fn large_files_are_uploaded_in_parts() {
-    let world = world(&["--allow-write"]);
+    let world = world(&["--allow=write"]);
     let content = bytes("large", 37 * MIB + 5);
     let mut file = File::create(world.path("large")).expect("a file");
     for piece in content.chunks(300 * KIB as usize) {
@@ -97,7 +97,7 @@ fn large_files_are_uploaded_in_parts() {
 
 #[test]
 fn what_is_there_is_safe_without_a_flag() {
-    let world = world(&["--allow-write"]);
+    let world = world(&["--allow=write"]);
     for result in [
         File::create(world.path("old")).map(drop),
         OpenOptions::new().append(true).open(world.path("old")).map(drop),
@@ -303,7 +303,7 @@ fn late_changes_need_a_spool() {
     let spool = tempfile::TempDir::new().expect("a folder");
     let dir = spool.path().to_str().expect("a plain path");
     for flags in [&[][..], &["--write-spool", dir]] {
-        let world = world(&[&["--allow-write", "--memory-limit", "64MiB"], flags].concat());
+        let world = world(&[&["--allow=write", "--memory-limit", "64MiB"], flags].concat());
         let mut content = bytes("patched", 120 * MIB);
         let mut file = File::create(world.path("patched")).expect("a file");
         file.write_all(&content).expect("a write");
@@ -328,7 +328,7 @@ fn late_changes_need_a_spool() {
 fn many_writers_of_small_files_write_at_the_same_time() {
     let shape = Shape { first_byte: FirstByte::Fixed(500.0), ..Shape::fast() };
     let world =
-        World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow-write"]);
+        World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow=write"]);
     thread::scope(|scope| {
         for index in 0..32 {
             let path = world.path(&format!("d/{index}"));
@@ -362,11 +362,11 @@ fn shells_and_tools_write() {
 
 #[test]
 fn a_file_that_is_open_when_the_mount_ends_is_not_half_written() {
-    let mut world = world(&["--allow-write"]);
+    let mut world = world(&["--allow=write"]);
     let mut file = File::create(world.path("open")).expect("a file");
     file.write_all(&bytes("open", 20 * MIB)).expect("a write");
     fs::write(world.path("closed"), "closed").expect("a file");
-    world.remount(&["--allow-write"]);
+    world.remount(&["--allow=write"]);
     assert_eq!((stored(&world, "open"), stored(&world, "closed")), (None, Some(b"closed".to_vec())));
     check_uploads(&world);
     drop(file);

@@ -88,7 +88,7 @@ fn what_verifying_costs() {
 #[test]
 fn what_writing_costs() {
     let server = TestS3::builder().object(BUCKET, "d/old", "old");
-    let world = World::new(server, &["--allow-overwrite"]);
+    let world = World::new(server, &["--allow=overwrite"]);
     run("ls", &[world.path("d")]);
     take(&world);
     let append = |text: &str| {

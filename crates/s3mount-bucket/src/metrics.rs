@@ -115,7 +115,7 @@ labels! {
 }
 
 metrics! {
-    /// All requests to the store that change objects, retries included. A mount without `--allow-write` has none.
+    /// All requests to the store that change objects, retries included. A mount without `--allow write` has none.
     pub struct WriteRequestMetrics {
         /// Requests that change objects and have ended, by operation and by how they ended.
         requests: Family<Counter, (WriteOperation, Outcome)> = ("s3mount_write_requests_total", Count, Stable),

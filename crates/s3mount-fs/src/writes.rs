@@ -31,13 +31,22 @@ impl Rights {
     /// # Errors
     /// `NotAllowed`.
     pub(crate) fn overwrite(self) -> Result<(), FsError> {
-        if self.may_overwrite { Ok(()) } else { Err(FsError::NotAllowed("--allow-overwrite")) }
+        if self.may_overwrite { Ok(()) } else { Err(FsError::NotAllowed("--allow overwrite")) }
     }
 
     /// # Errors
     /// `NotAllowed`.
     pub(crate) fn delete(self) -> Result<(), FsError> {
-        if self.may_delete { Ok(()) } else { Err(FsError::NotAllowed("--allow-delete")) }
+        if self.may_delete { Ok(()) } else { Err(FsError::NotAllowed("--allow delete")) }
+    }
+
+    /// A renamed file's object is deleted at its old key.
+    ///
+    /// # Errors
+    /// `NotAllowed`.
+    pub(crate) fn rename(self) -> Result<(), FsError> {
+        let may = self.may_delete || self.folder_rename_limit > 0;
+        if may { Ok(()) } else { Err(FsError::NotAllowed("--allow rename")) }
     }
 }
 

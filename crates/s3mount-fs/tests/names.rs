@@ -396,7 +396,7 @@ async fn a_rename_over_a_draft_replaces_only_what_its_writer_has_seen() {
 async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_delete() {
     let (client, fs) = mount(Rights { may_overwrite: true, ..Rights::default() });
     let refused =
-        |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow-delete"))), "{result:?}");
+        |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow delete"))), "{result:?}");
     refused(fs.rename(place("old"), place("renamed"), false).await);
     // Opening a file for writing is not writing it.
     let opened = fs.open_to_write(look_up(&fs, "old").await, WRITE).await.expect("a handle");

@@ -103,9 +103,9 @@ async fn a_new_file_is_as_safe_as_an_old_one_once_it_is_closed() {
     fs.release(opened.handle);
     tokio::time::sleep(Duration::from_secs(1)).await;
     for ino in [entry.attr.ino, look_up(&fs, "new").await] {
-        assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::NotAllowed("--allow-overwrite"))));
+        assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::NotAllowed("--allow overwrite"))));
     }
-    assert!(matches!(fs.unlink(ROOT, "new").await, Err(FsError::NotAllowed("--allow-delete"))));
+    assert!(matches!(fs.unlink(ROOT, "new").await, Err(FsError::NotAllowed("--allow delete"))));
     assert_eq!(client.stored("new").0, b"text");
 }
 

@@ -258,6 +258,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::parse;
+    use crate::flags::writing::Allow;
     use crate::for_tests::Args;
 
     type Parsed = super::Parsed<Args>;
@@ -317,6 +318,29 @@ mod tests {
         let off = read(&[&flag], &[("S3MOUNT_READ_ONLY", "0")]).expect("settings");
         assert!(!off.args.mount.read_only);
         assert_eq!(off.origins.of("read-only").to_string(), "S3MOUNT_READ_ONLY");
+    }
+
+    #[test]
+    fn what_programs_may_do_is_said_in_one_flag_or_in_those_of_old() {
+        let check = |flags: &[&str], variables: &[(&str, &str)], allowed: &[Allow]| {
+            let writing = read(flags, variables).expect("settings").args.mount.writing;
+            let named = [Allow::Write, Allow::Overwrite, Allow::Delete, Allow::Rename];
+            let found: Vec<_> = named.into_iter().filter(|what| writing.allows(*what)).collect();
+            assert_eq!(found, allowed, "{flags:?} {variables:?}");
+            assert_eq!(writing.allows_writes(), !allowed.is_empty());
+        };
+        let all = [Allow::Write, Allow::Overwrite, Allow::Delete, Allow::Rename];
+        check(&[], &[], &[]);
+        check(&["--allow", "all"], &[], &all);
+        check(&["--allow", "write,delete"], &[], &[Allow::Write, Allow::Delete]);
+        check(&["-oallow=write,allow=rename"], &[], &[Allow::Write, Allow::Rename]);
+        check(&[], &[("S3MOUNT_ALLOW", "write,rename")], &[Allow::Write, Allow::Rename]);
+        check(&["--allow", "delete"], &[("S3MOUNT_ALLOW", "all")], &[Allow::Delete]);
+        check(&["--allow-write", "--allow-overwrite", "--allow-delete", "--allow-dir-rename"], &[], &all);
+        check(&["--allow", "delete"], &[("S3MOUNT_ALLOW_OVERWRITE", "1")], &[Allow::Overwrite, Allow::Delete]);
+        let (_file, flag) = file("allow = [\"write\", \"overwrite\"]");
+        check(&[&flag], &[], &[Allow::Write, Allow::Overwrite]);
+        check(&[&flag, "--read-only"], &[], &[]);
     }
 
     #[test]

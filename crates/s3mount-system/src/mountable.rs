@@ -79,7 +79,7 @@ pub fn check_dir(
     };
     ensure!(
         nonempty || entries.next().is_none(),
-        "the folder {shown} is not empty; give an empty one, or pass --nonempty to hide what is in it"
+        "the folder {shown} is not empty; give an empty one, or mount with -o nonempty to hide what is in it"
     );
     Ok(point)
 }

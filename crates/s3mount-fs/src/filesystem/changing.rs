@@ -349,16 +349,16 @@ impl Filesystem {
 
     /// Gives an object another key: by one request where the store can do so, else by a copy inside the store
     /// and a deletion. What this mount has not written itself may only be taken from its key where files may be
-    /// deleted.
+    /// renamed.
     async fn move_object(&self, file: &File, key: &str, condition: &Condition) -> Result<File, FsError> {
         let writes = self.writes()?;
         if !writes.writer.has_written(&file.object) {
-            writes.rights.delete().inspect_err(|_| {
+            writes.rights.rename().inspect_err(|_| {
                 REFUSED.call_once(|| {
                     let key = file.object.key();
                     tracing::warn!(
                         key,
-                        "a file that this mount has not written is renamed with --allow-delete only, because the object \
+                        "a file that this mount has not written is renamed with --allow rename only, because the object \
                          at its old key is deleted; so this rename and all others are refused"
                     );
                 });

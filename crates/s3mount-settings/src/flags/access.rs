@@ -40,30 +40,30 @@ pub struct AccessArgs {
     /// auto is before the host name at AWS, unless the bucket's name has dots, and in the path of a server
     /// given by --endpoint-url. Stores that want BUCKET.HOST, such as Alibaba OSS and Tencent COS, need
     /// virtual.
-    #[arg(long, value_name = "WHERE", default_value = "auto", help_heading = ACCESS)]
+    #[arg(long, value_name = "WHERE", default_value = "auto", help_heading = ACCESS, hide_short_help = true)]
     pub(crate) addressing: AddressingArg,
 
     /// The same as --addressing path.
-    #[arg(long, conflicts_with = "addressing", help_heading = ACCESS)]
+    #[arg(long, conflicts_with = "addressing", hide = true)]
     pub(crate) force_path_style: bool,
 
     /// Use AWS's endpoints that have IPv6 addresses, too.
     ///
     /// So does AWS_USE_DUALSTACK_ENDPOINT=true, unless an endpoint is given.
-    #[arg(long, help_heading = ACCESS)]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) dual_stack: bool,
 
     /// Use AWS's endpoints whose cryptography is validated by FIPS 140.
     ///
     /// So does AWS_USE_FIPS_ENDPOINT=true, unless an endpoint is given.
-    #[arg(long, help_heading = ACCESS)]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) fips: bool,
 
     /// Use AWS's endpoints of S3 Transfer Acceleration.
     ///
     /// The bucket must have it enabled, and AWS charges for it. It is for readers far from the bucket's
     /// region.
-    #[arg(long, help_heading = ACCESS)]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) transfer_acceleration: bool,
 
     /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
@@ -79,11 +79,11 @@ pub struct AccessArgs {
     ///
     /// S3 refuses all requests to a bucket of another account, so nothing is read from or written to a
     /// bucket that somebody else has made under the expected name.
-    #[arg(long, value_name = "ACCOUNT", help_heading = ACCESS)]
+    #[arg(long, value_name = "ACCOUNT", help_heading = ACCESS, hide_short_help = true)]
     pub(crate) expected_bucket_owner: Option<String>,
 
     /// Pay for the requests, as buckets demand whose owners do not.
-    #[arg(long, conflicts_with = "no_sign_request", help_heading = ACCESS)]
+    #[arg(long, conflicts_with = "no_sign_request", help_heading = ACCESS, hide_short_help = true)]
     pub(crate) requester_pays: bool,
 
     /// PEM file of the certificate authorities to trust [default: $AWS_CA_BUNDLE, else the
@@ -95,7 +95,7 @@ pub struct AccessArgs {
     ///
     /// Given several times, the connections take the interfaces in turn, so that a machine with
     /// several network cards has the bandwidth of all. Credentials are asked for by the system's routes.
-    #[arg(long, value_name = "INTERFACE", value_parser = interface, help_heading = ACCESS)]
+    #[arg(long, value_name = "INTERFACE", value_parser = interface, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) bind: Vec<String>,
 }
 

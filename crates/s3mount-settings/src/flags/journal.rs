@@ -7,6 +7,6 @@ use std::path::PathBuf;
 pub struct JournalArgs {
     /// Folder in which mounts note what they have under way at the store, for s3mount cleanup [default:
     /// $XDG_STATE_HOME/s3mount, else /var/lib/s3mount for root and ~/.local/state/s3mount for others].
-    #[arg(long, value_name = "DIR", help_heading = "Writing")]
+    #[arg(long, value_name = "DIR", help_heading = "Writing", hide_short_help = true)]
     pub(crate) journal: Option<PathBuf>,
 }

@@ -55,22 +55,22 @@ pub struct MountArgs {
     /// Show only keys below this prefix.
     ///
     /// The same as BUCKET/PREFIX; give one of them. A slash is added to a prefix that does not end in one.
-    #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
+    #[arg(long, value_name = "PREFIX", hide = true)]
     pub prefix: Option<String>,
 
     /// Have the kernel refuse all writes.
     ///
-    /// Without --allow-write s3mount never writes to the bucket, with or without this flag. With the flag,
+    /// Without --allow s3mount never writes to the bucket, with or without this flag. With the flag,
     /// hints can't be written to .s3mount/prefetch either.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 
     /// Have the kernel run no programs from the mount.
-    #[arg(long, help_heading = SOURCE)]
+    #[arg(long, hide = true)]
     pub(crate) noexec: bool,
 
     /// Mount over a folder that is not empty, and hide what is in it.
-    #[arg(long, help_heading = SOURCE)]
+    #[arg(long, hide = true)]
     pub nonempty: bool,
 
     // A doc comment here would be part of the help.
@@ -96,23 +96,23 @@ pub struct MountArgs {
     pub allow_root: bool,
 
     /// Owner of all files [default: you].
-    #[arg(long, value_name = "UID", help_heading = PERMISSIONS)]
+    #[arg(long, value_name = "UID", help_heading = PERMISSIONS, hide_short_help = true)]
     pub(crate) uid: Option<u32>,
 
     /// Group of all files [default: yours].
-    #[arg(long, value_name = "GID", help_heading = PERMISSIONS)]
+    #[arg(long, value_name = "GID", help_heading = PERMISSIONS, hide_short_help = true)]
     pub(crate) gid: Option<u32>,
 
     /// Permission bits of folders, octal.
     ///
     /// Nobody can write, whatever these bits say. 0750 keeps other users out under --allow-other.
-    #[arg(long, value_name = "MODE", default_value = "0755", value_parser = mode, help_heading = PERMISSIONS)]
+    #[arg(long, value_name = "MODE", default_value = "0755", value_parser = mode, help_heading = PERMISSIONS, hide_short_help = true)]
     pub(crate) dir_mode: u16,
 
     /// Permission bits of files, octal.
     ///
     /// 0755 makes files executable.
-    #[arg(long, value_name = "MODE", default_value = "0644", value_parser = mode, help_heading = PERMISSIONS)]
+    #[arg(long, value_name = "MODE", default_value = "0644", value_parser = mode, help_heading = PERMISSIONS, hide_short_help = true)]
     pub(crate) file_mode: u16,
 
     /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
@@ -143,27 +143,27 @@ pub struct MountArgs {
     ///
     /// Lower it for readers that only look at headers, down to 64KiB; raise it for files of a few
     /// MiB that are read whole.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING, hide_short_help = true)]
     pub(crate) prefetch_initial: Size,
 
     /// Random reads fetch what was asked for, rounded up to units of this size.
     ///
     /// A power of two from 64KiB to 8MiB. Raise it where records are read soon after
     /// their neighbours.
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING)]
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING, hide_short_help = true)]
     pub(crate) random_read_size: Size,
 
     /// Files up to this size are fetched whole when they are opened.
     ///
     /// So a small file costs one GET and one round trip. Lower it where only headers are read; not
     /// above --part-size.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING, hide_short_help = true)]
     pub(crate) small_file_size: Size,
 
     /// The kernel's own readahead on this mount; only root can set it.
     ///
     /// More than 1MiB only makes random reads of mapped files dearer.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", hide = true)]
     pub(crate) read_ahead: Size,
 
     /// A read without an answer fails after this many seconds, retries included.
@@ -205,7 +205,7 @@ pub struct MountArgs {
     ///
     /// A few of S3's answers come very late; the second GET, at most one for each twenty
     /// GETs, mostly brings the part at once. Give this flag where each request is dear.
-    #[arg(long, help_heading = READING)]
+    #[arg(long, help_heading = READING, hide_short_help = true)]
     pub(crate) no_hedging: bool,
 
     /// Connections to the store, at most.
@@ -220,10 +220,10 @@ pub struct MountArgs {
     /// core, 2 to 16].
     ///
     /// Lower it where the loaders need every core. Each one from the fifth on takes 3MiB of
-    /// --memory-limit, and 4MiB with --allow-write. The network has event loops beside them: one for
+    /// --memory-limit, and 4MiB with --allow. The network has event loops beside them: one for
     /// two cores, up to 32, and not more than half of the threads given here. Each one from the third
     /// on takes 2MiB of --memory-limit, and all together at most a sixteenth.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES, hide_short_help = true)]
     pub(crate) max_threads: Option<u16>,
 
     /// How long a listed name is taken as current: seconds, `minimal`, or `indefinite` for data that
@@ -238,7 +238,7 @@ pub struct MountArgs {
     ///
     /// The time counts from the listing that did not have the name. A job that waits for a file sees
     /// the file later by up to this time.
-    #[arg(long, value_name = "TTL", default_value = "1", help_heading = METADATA)]
+    #[arg(long, value_name = "TTL", default_value = "1", help_heading = METADATA, hide_short_help = true)]
     pub(crate) negative_metadata_ttl: MetadataTtl,
 
     /// Nothing in the bucket changes while it is mounted.
@@ -252,7 +252,7 @@ pub struct MountArgs {
     ///
     /// A name takes 70 to 150 bytes. The names that were not used for longest are
     /// dropped, and listed again when somebody asks for them.
-    #[arg(long, value_name = "SIZE", help_heading = METADATA)]
+    #[arg(long, value_name = "SIZE", help_heading = METADATA, hide_short_help = true)]
     pub metadata_limit: Option<Size>,
 
     /// Keep what is read in this folder, on a disk of this machine; may be repeated.
@@ -276,21 +276,21 @@ pub struct MountArgs {
     ///
     /// Patterns as of --direct-io: '*.tar' is a name in any folder, 'train/**' a path below the mount.
     /// What does not match is neither written to the disk nor looked for there.
-    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE)]
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) cache_include: Vec<String>,
 
     /// Do not keep files that match in the disk cache; may be repeated.
     ///
     /// It overrides --cache-include. Give it for what is read once, such as checkpoints, or is
     /// larger than the disk.
-    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE)]
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) cache_exclude: Vec<String>,
 
     /// Read cached files through the daemon, and do not let the kernel read them from the disk.
     ///
     /// The daemon compares all that it reads with checksums, the kernel does not. The kernel reads
     /// files by itself where root mounts, from Linux 6.9 on.
-    #[arg(long, requires = "cache", help_heading = CACHE)]
+    #[arg(long, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) no_passthrough: bool,
 
     /// Keep what is read in this bucket, and look there before the source is asked.
@@ -298,21 +298,12 @@ pub struct MountArgs {
     /// The mounts of a fleet that name the same bucket fetch each byte of the source about once. Any S3
     /// server near the machines will do, and also a directory bucket. A server that fails or hangs makes
     /// reads slower, and no read fails because of it. See docs/SHARED-CACHE.md.
-    #[arg(long, value_name = "s3://BUCKET[/PREFIX]", help_heading = SHARED)]
+    ///
+    /// Without a query, the bucket is at AWS, its region is found out, and the credentials are those of the
+    /// source. A query says otherwise: s3://BUCKET/PREFIX?endpoint=http://minio:9000&region=R&profile=P, each part
+    /// of it as --endpoint-url, --region and --profile take it.
+    #[arg(long, value_name = "s3://BUCKET[/PREFIX][?QUERY]", help_heading = SHARED)]
     pub(crate) shared_cache: Option<String>,
-
-    /// URL of the S3 server of the shared cache [default: AWS].
-    #[arg(long, value_name = "URL", requires = "shared_cache", help_heading = SHARED)]
-    pub(crate) shared_cache_endpoint_url: Option<String>,
-
-    /// Region of the bucket of the shared cache [default: found out].
-    #[arg(long, value_name = "REGION", requires = "shared_cache", help_heading = SHARED)]
-    pub(crate) shared_cache_region: Option<String>,
-
-    /// Take the credentials for the shared cache from this profile of ~/.aws [default: those of the
-    /// source].
-    #[arg(long, value_name = "PROFILE", requires = "shared_cache", help_heading = SHARED)]
-    pub(crate) shared_cache_profile: Option<String>,
 
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///
@@ -326,7 +317,7 @@ pub struct MountArgs {
     /// line `prefetch`. The line `stats` is answered with the metrics as JSON, the line `metrics` with
     /// the same as Prometheus text. `s3mount stats`, `top` and `trace` take PATH in the place of the
     /// mount's folder. Only you and root may connect; with --allow-other, all users.
-    #[arg(long, value_name = "PATH", help_heading = RUNNING)]
+    #[arg(long, value_name = "PATH", help_heading = RUNNING, hide_short_help = true)]
     pub(crate) control_socket: Option<PathBuf>,
 
     /// Serve the metrics over HTTP at this address and port, for Prometheus.
@@ -343,7 +334,7 @@ pub struct MountArgs {
     /// OpenTelemetry's variables hold: OTEL_METRIC_EXPORT_INTERVAL (milliseconds), OTEL_EXPORTER_OTLP_HEADERS
     /// (a token), OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES. A collector that does not answer costs a line in
     /// the log.
-    #[arg(long, value_name = "URL", value_parser = collector, help_heading = RUNNING)]
+    #[arg(long, value_name = "URL", value_parser = collector, help_heading = RUNNING, hide_short_help = true)]
     pub(crate) otlp_endpoint: Option<Uri>,
 
     /// Write logs to files in this folder [default: syslog, or a folder of your own where there is none].
@@ -365,6 +356,9 @@ pub struct MountArgs {
     /// Options as mount(8) and fstab have them: the flags' names, separated by commas.
     ///
     /// A line of /etc/fstab: s3://BUCKET /mnt/data s3mount _netdev,nofail,allow_other,part_size=4MiB 0 0
+    ///
+    /// Besides: `noexec` has the kernel run no programs from the mount, `nonempty` mounts over a folder that is not
+    /// empty and hides what is in it, and `read_ahead=SIZE` (1MiB; root only) is the kernel's own readahead.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
 }
@@ -383,8 +377,8 @@ pub enum Verify {
 /// The argument of a mount as other commands take it: it can be left out, and its help is that of the mount. The
 /// flags of a mount have headings, and those of the commands have none.
 pub fn optional(arg: Arg) -> Arg {
-    let is_of_mount = arg.get_help_heading().is_some();
-    arg.required(false).hide(is_of_mount)
+    let is_hidden = arg.is_hide_set() || arg.get_help_heading().is_some();
+    arg.required(false).hide(is_hidden)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::{ArgAction, ValueEnum as _};
+
 use crate::flags::age::Age;
 use crate::flags::journal::JournalArgs;
 use crate::flags::size::Size;
@@ -10,42 +12,23 @@ const WRITING: &str = "Writing";
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WriteArgs {
-    /// Let programs write new files.
+    /// What programs may do to files; several have commas between them. Each allows to write new files, too.
     ///
     /// A file is an object once its writer has closed it: close(2) waits for that, and fails if the store
-    /// does not have it. Nobody sees half a file. Objects that are there can't be changed or deleted: see the
-    /// next two flags.
-    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
-    pub(crate) allow_write: bool,
+    /// does not have it. Nobody sees half a file. What is not allowed fails with EPERM.
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
+    pub(crate) allow: Vec<Allow>,
 
-    /// Let programs delete files. This allows them to write, too.
-    ///
-    /// rename(2) of a file deletes the object at the old key, so it needs this flag, too, unless the mount has
-    /// written the file itself.
-    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
-    pub(crate) allow_delete: bool,
+    #[command(flatten)]
+    pub(crate) old: OldAllowArgs,
 
-    /// Let programs change and replace files that are there. This allows them to write, too.
-    ///
-    /// An object that somebody else has replaced since it was opened is not replaced: close(2) fails with
-    /// ESTALE.
-    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
-    pub(crate) allow_overwrite: bool,
-
-    /// Let programs rename folders. This allows them to write, too.
-    ///
-    /// The store can't do this at once: each object is copied inside the store, and then the old ones are
-    /// deleted. Others see both folders meanwhile. Without this flag, rename(2) of a folder with objects fails
-    /// with EXDEV, and mv copies file by file.
-    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
-    pub(crate) allow_dir_rename: bool,
-
-    /// The most objects that a renamed folder may hold.
+    /// The most objects that a renamed folder may hold [default: 10000].
     ///
     /// The rename of a folder with more fails with EXDEV.
-    #[arg(long, value_name = "N", default_value = "10000", requires = "allow_dir_rename", help_heading = WRITING)]
+    #[arg(long, value_name = "N", help_heading = WRITING, hide_short_help = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) dir_rename_limit: u32,
+    pub(crate) dir_rename_limit: Option<u32>,
 
     /// Keep owner, mode and time of files, and allow symbolic links.
     ///
@@ -58,15 +41,15 @@ pub(crate) struct WriteArgs {
 
     /// Make an object FOLDER/ without bytes for each new folder, so that other machines see it while it is empty.
     ///
-    /// rmdir deletes it, which needs --allow-delete. Without this flag, a new folder is known to this mount
+    /// rmdir deletes it, which needs --allow delete. Without this flag, a new folder is known to this mount
     /// alone until a file is in it.
-    #[arg(long, help_heading = WRITING)]
+    #[arg(long, help_heading = WRITING, hide_short_help = true)]
     pub(crate) folder_markers: bool,
 
     /// Size of the parts in which a large file is uploaded.
     ///
     /// 5MiB to 64MiB. A smaller file is one request. The parts of a file of more than 8GiB grow with it.
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = WRITING)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = WRITING, hide_short_help = true)]
     pub(crate) write_part_size: Size,
 
     /// Folder on a disk for files that are not written from front to back.
@@ -78,7 +61,7 @@ pub(crate) struct WriteArgs {
     pub(crate) write_spool: Option<PathBuf>,
 
     /// Room for the files in --write-spool.
-    #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING)]
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING, hide_short_help = true)]
     pub(crate) max_spool_size: Size,
 
     /// Let programs that append to a file close it without waiting for S3.
@@ -86,39 +69,39 @@ pub(crate) struct WriteArgs {
     /// A log whose writer opens it anew for each line is uploaded anew for each line. With a time such as
     /// 10s, what is appended within that time is uploaded at once. If the machine fails meanwhile, these
     /// lines are lost. fsync, renaming the file and unmounting wait for nothing.
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = WRITING)]
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = WRITING, hide_short_help = true)]
     pub(crate) append_delay: Age,
 
     /// Have fsync make a long file visible, too.
     ///
     /// fsync always waits until S3 has the bytes. A file of more than a part is an object when it is closed.
     /// With this flag, fsync makes an object of what is there, and each one after it copies that object.
-    #[arg(long, help_heading = WRITING)]
+    #[arg(long, help_heading = WRITING, hide_short_help = true)]
     pub(crate) fsync_publish: bool,
 
     /// Checksum that goes with everything that is uploaded, and that S3 compares.
     ///
     /// For stores that know no CRC-64/NVME. Without it, a write whose answer is lost has failed.
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = UploadChecksums::Crc64nvme, help_heading = WRITING)]
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = UploadChecksums::Crc64nvme, help_heading = WRITING, hide_short_help = true)]
     pub(crate) upload_checksums: UploadChecksums,
 
     /// Media type of new objects; `auto` goes by the extension of the name, as the AWS CLI does.
-    #[arg(long, value_name = "TYPE", default_value = "auto", help_heading = WRITING)]
+    #[arg(long, value_name = "TYPE", default_value = "auto", help_heading = WRITING, hide_short_help = true)]
     pub(crate) content_type: String,
 
     #[command(flatten)]
     pub(crate) journal: JournalArgs,
 
     /// Storage class of new objects, such as STANDARD_IA [default: the store's].
-    #[arg(long, value_name = "CLASS", help_heading = WRITING)]
+    #[arg(long, value_name = "CLASS", help_heading = WRITING, hide_short_help = true)]
     pub(crate) storage_class: Option<String>,
 
     /// Encryption of new objects: AES256, aws:kms or aws:kms:dsse [default: the bucket's].
-    #[arg(long, value_name = "METHOD", value_parser = ["AES256", "aws:kms", "aws:kms:dsse"], help_heading = WRITING)]
+    #[arg(long, value_name = "METHOD", value_parser = ["AES256", "aws:kms", "aws:kms:dsse"], help_heading = WRITING, hide_short_help = true)]
     pub(crate) sse: Option<String>,
 
     /// Key of the key management service for --sse aws:kms [default: the bucket's].
-    #[arg(long, value_name = "KEY", requires = "sse", help_heading = WRITING)]
+    #[arg(long, value_name = "KEY", requires = "sse", help_heading = WRITING, hide_short_help = true)]
     pub(crate) sse_kms_key_id: Option<String>,
 }
 
@@ -131,9 +114,51 @@ pub(crate) enum UploadChecksums {
     None,
 }
 
+/// What programs may do to files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Allow {
+    /// Make new files.
+    Write,
+    /// Change and replace files that are there. An object that somebody else has replaced since it was opened is
+    /// not replaced: close(2) fails with ESTALE.
+    Overwrite,
+    /// Delete files.
+    Delete,
+    /// Rename files and folders. The store copies each object, and then the old ones are deleted; others see both
+    /// meanwhile. Without it, rename(2) of a folder with objects fails with EXDEV, and mv copies file by file.
+    Rename,
+    /// All of these.
+    All,
+}
+
+/// The spellings of `--allow` in version 0.1. They add to it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct OldAllowArgs {
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], hide = true)]
+    allow_write: bool,
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], hide = true)]
+    allow_overwrite: bool,
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], hide = true)]
+    allow_delete: bool,
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], hide = true)]
+    allow_dir_rename: bool,
+}
+
 impl WriteArgs {
-    /// Whether any flag allows to write.
+    /// Whether programs may do `what`.
+    pub(crate) fn allows(&self, what: Allow) -> bool {
+        let old = match what {
+            Allow::Write => self.old.allow_write,
+            Allow::Overwrite => self.old.allow_overwrite,
+            Allow::Delete => self.old.allow_delete,
+            Allow::Rename => self.old.allow_dir_rename,
+            Allow::All => false,
+        };
+        old || self.allow.iter().any(|allowed| [what, Allow::All].contains(allowed))
+    }
+
+    /// Whether programs may write at all.
     pub(crate) fn allows_writes(&self) -> bool {
-        self.allow_write || self.allow_delete || self.allow_overwrite || self.allow_dir_rename
+        Allow::value_variants().iter().any(|what| self.allows(*what))
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::Value;
 
-use super::layer::{is_list, is_switch, settable};
-use super::origin::Origins;
+use super::layer::{is_list, is_listed, is_switch, settable};
+use super::origin::{Origin, Origins};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,14 +21,15 @@ pub(crate) struct Effective {
     pub(crate) from: String,
 }
 
-/// The values of all settings of `command`, in the order of the help.
+/// The values of all settings of `command` that pages list or that are set, in the order of the help.
 pub(crate) fn effective(command: &Command, matches: &ArgMatches, origins: &Origins) -> Vec<Effective> {
     let one = |(name, arg): (&str, &Arg)| {
         let origin = origins.of(name);
         let (kind, from) = (origin.kind().to_owned(), origin.to_string());
         Effective { name: name.to_owned(), value: value(arg, matches), kind, from }
     };
-    settable(command).map(one).collect()
+    let is_set = |name: &str| !matches!(origins.of(name), Origin::Default);
+    settable(command).filter(|(name, arg)| is_listed(arg) || is_set(name)).map(one).collect()
 }
 
 fn value(arg: &Arg, matches: &ArgMatches) -> Value {

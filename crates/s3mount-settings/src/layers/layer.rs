@@ -34,6 +34,11 @@ pub(crate) fn settable(command: &Command) -> impl Iterator<Item = (&str, &Arg)> 
     named.filter(|(name, _)| !OTHERS.contains(name))
 }
 
+/// Whether pages and tables list the flag: old spellings, and what is meant for `-o`, have no heading in the help.
+pub(crate) fn is_listed(arg: &Arg) -> bool {
+    arg.get_help_heading().is_some()
+}
+
 /// The flag of that name.
 pub(crate) fn flag<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     settable(command).find(|(known, _)| *known == name).map(|(_, arg)| arg)

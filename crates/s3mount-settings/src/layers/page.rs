@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Args as _, Command, ValueEnum};
 
 use super::environment::variable;
-use super::layer::{is_list, is_switch, settable};
+use super::layer::{is_list, is_listed, is_switch, settable};
 use crate::flags::foreign::TOOLS;
 use crate::flags::mount::MountArgs;
 use crate::flags::preset::Preset;
@@ -88,7 +88,7 @@ fn settings(page: &mut String, command: &Command) {
     line!(page, "\n## Settings\n\n[FLAGS](FLAGS.md) says what each does.");
     let mut heading = None;
     // The file can't name another file.
-    for (name, arg) in settable(command).filter(|(name, _)| *name != "config") {
+    for (name, arg) in settable(command).filter(|(name, arg)| is_listed(arg) && *name != "config") {
         if heading != Some(arg.get_help_heading()) {
             heading = Some(arg.get_help_heading());
             let title = arg.get_help_heading().unwrap_or("Others");
@@ -109,7 +109,8 @@ fn takes(arg: &Arg) -> String {
     let values: Vec<_> =
         arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
     if !values.is_empty() {
-        return values.join(", ");
+        let list = if is_list(arg) { "a list of " } else { "" };
+        return format!("{list}{}", values.join(", "));
     }
     let value =
         arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string).unwrap_or_default();
@@ -139,7 +140,7 @@ fn tools(page: &mut String, command: &Command) {
         page,
         "\n## Coming from another program\n\ns3mount says the same when it is given a flag that it does not have."
     );
-    let is_ours = |name: &str| settable(command).any(|(known, _)| known == name);
+    let is_ours = |name: &str| settable(command).any(|(known, arg)| is_listed(arg) && known == name);
     for tool in TOOLS {
         let of_same_name = |differs: bool| {
             let ours = tool.flags.iter().filter(|flag| is_ours(flag.name));

@@ -9,7 +9,7 @@ use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_object::ErrorKind;
 use s3mount_shared::SharedConfig;
 
-use super::source;
+use super::source::{self, Source};
 use super::store::Store;
 use crate::flags::mount::MountArgs;
 
@@ -31,6 +31,41 @@ pub struct SharedCache {
     pub config: SharedConfig,
 }
 
+/// Where the flag says that the shared cache is.
+#[derive(Debug)]
+struct Place<'a> {
+    source: Source,
+    endpoint: Option<&'a str>,
+    region: Option<&'a str>,
+    profile: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// Reads `s3://BUCKET[/PREFIX][?NAME=VALUE[&NAME=VALUE]]`. Values are taken as they are, without escapes.
+    fn parse(named: &'a str) -> anyhow::Result<Self> {
+        ensure!(
+            named.starts_with("s3://"),
+            "--shared-cache {named:?} is not a bucket; write s3://BUCKET or s3://BUCKET/PREFIX"
+        );
+        let (bucket, query) = named.split_once('?').unwrap_or((named, ""));
+        let mut place =
+            Self { source: source::parse(bucket, None)?, endpoint: None, region: None, profile: None };
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let known = match name {
+                "endpoint" => &mut place.endpoint,
+                "region" => &mut place.region,
+                "profile" => &mut place.profile,
+                _ => bail!("--shared-cache {named:?}: {name:?} is none of endpoint, region and profile"),
+            };
+            ensure!(!value.is_empty(), "--shared-cache {named:?}: {name} needs a value: {name}=...");
+            ensure!(known.is_none(), "--shared-cache {named:?}: {name} is there twice");
+            *known = Some(value);
+        }
+        Ok(place)
+    }
+}
+
 /// The settings of the shared cache, if the flags ask for one.
 pub(crate) fn shared(
     args: &MountArgs,
@@ -38,20 +73,10 @@ pub(crate) fn shared(
     memory_limit_bytes: u64,
 ) -> anyhow::Result<Option<SharedCache>> {
     let Some(named) = &args.shared_cache else { return Ok(None) };
-    ensure!(
-        named.starts_with("s3://"),
-        "--shared-cache {named:?} is not a bucket; write s3://BUCKET or s3://BUCKET/PREFIX"
-    );
-    let source::Source { bucket, prefix } = source::parse(named, None)?;
-    let url = args.shared_cache_endpoint_url.as_deref();
-    let cache = store.shared_cache(
-        &bucket,
-        url,
-        args.shared_cache_region.as_deref(),
-        args.shared_cache_profile.as_deref(),
-    )?;
+    let place = Place::parse(named)?;
+    let cache = store.shared_cache(&place.source.bucket, place.endpoint, place.region, place.profile)?;
     let config = SharedConfig {
-        prefix,
+        prefix: place.source.prefix,
         source_endpoint: store.endpoint_name().to_owned(),
         source_bucket: store.bucket.clone(),
         queue_bytes: memory_limit_bytes / QUEUE_SHARE,
@@ -74,12 +99,12 @@ impl SharedCache {
             Ok(Ok((client, _))) => return Ok(WritableBucket::new(Arc::new(client), CONNECTIONS as usize)),
             Ok(Err(error)) => match error.kind() {
                 ErrorKind::NoSuchBucket => bail!(
-                    "--shared-cache: there is no bucket {bucket:?} at {}; make it, or check \
-                     --shared-cache-endpoint-url",
+                    "--shared-cache: there is no bucket {bucket:?} at {}; make it, or name the endpoint of its store: \
+                     s3://{bucket}?endpoint=URL",
                     self.store.shown()
                 ),
                 ErrorKind::WrongRegion(region) => bail!(
-                    "--shared-cache: the bucket {bucket:?} is in another region; give --shared-cache-region {}",
+                    "--shared-cache: the bucket {bucket:?} is in another region; write s3://{bucket}?region={}",
                     region.as_deref().unwrap_or("REGION")
                 ),
                 _ => error.to_string(),
@@ -88,5 +113,32 @@ impl SharedCache {
         };
         tracing::warn!(why, bucket, "the shared cache does not answer: the mount begins without it");
         Ok(WritableBucket::new(Arc::new(CrtClient::new(crt)?), CONNECTIONS as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn a_query_says_where_the_bucket_is() {
+        let place =
+            Place::parse("s3://near/team?endpoint=http://minio:9000/a?b=c&profile=p").expect("a place");
+        assert_eq!((place.source.bucket.as_str(), place.source.prefix.as_str()), ("near", "team/"));
+        assert_eq!(
+            (place.endpoint, place.region, place.profile),
+            (Some("http://minio:9000/a?b=c"), None, Some("p"))
+        );
+        let place = Place::parse("s3://near").expect("a place");
+        assert_eq!((place.endpoint, place.region, place.profile), (None, None, None));
+        for (named, expected) in [
+            ("near", "write s3://BUCKET"),
+            ("s3://near?endpiont=x", "\"endpiont\" is none of endpoint, region and profile"),
+            ("s3://near?region", "region needs a value: region=..."),
+            ("s3://near?region=a&region=b", "region is there twice"),
+        ] {
+            let error = Place::parse(named).expect_err(named).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

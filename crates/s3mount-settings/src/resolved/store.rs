@@ -179,7 +179,7 @@ impl Store {
         profile: Option<&str>,
     ) -> anyhow::Result<Self> {
         if let Some(url) = endpoint {
-            check_url("--shared-cache-endpoint-url", url)?;
+            check_url("--shared-cache: endpoint", url)?;
         }
         source::check_name(bucket, endpoint.is_none())?;
         Ok(Self {

@@ -10,9 +10,12 @@ use s3mount_write::SpoolConfig;
 
 use super::journal;
 use crate::flags::size::Size;
-use crate::flags::writing::{UploadChecksums, WriteArgs};
+use crate::flags::writing::{Allow, UploadChecksums, WriteArgs};
 
 const MIB: u64 = 1 << 20;
+
+/// The most objects of a renamed folder, unless the flags say another number.
+const DIR_RENAME_LIMIT: u32 = 10_000;
 
 /// The share of the memory limit that files may take which are being written. Readers always have the rest.
 const MEMORY_SHARE: u64 = 2;
@@ -88,11 +91,16 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         .sse
         .as_ref()
         .map(|method| Encryption { method: method.clone(), kms_key_id: args.sse_kms_key_id.clone() });
-    let limit = if args.allow_dir_rename { args.dir_rename_limit } else { 0 };
+    ensure!(
+        args.dir_rename_limit.is_none() || args.allows(Allow::Rename),
+        "--dir-rename-limit needs --allow rename: without it no folder with objects is renamed"
+    );
+    let limit =
+        if args.allows(Allow::Rename) { args.dir_rename_limit.unwrap_or(DIR_RENAME_LIMIT) } else { 0 };
     Ok(Some(WriteConfig {
         rights: Rights {
-            may_delete: args.allow_delete,
-            may_overwrite: args.allow_overwrite,
+            may_delete: args.allows(Allow::Delete),
+            may_overwrite: args.allows(Allow::Overwrite),
             folder_rename_limit: usize::try_from(limit).unwrap_or(usize::MAX),
         },
         part_bytes: part.0,
