@@ -337,7 +337,11 @@ mod tests {
         check(&[], &[("S3MOUNT_ALLOW", "write,rename")], &[Allow::Write, Allow::Rename]);
         check(&["--allow", "delete"], &[("S3MOUNT_ALLOW", "all")], &[Allow::Delete]);
         check(&["--allow-write", "--allow-overwrite", "--allow-delete", "--allow-dir-rename"], &[], &all);
-        check(&["--allow", "delete"], &[("S3MOUNT_ALLOW_OVERWRITE", "1")], &[Allow::Overwrite, Allow::Delete]);
+        check(
+            &["--allow", "delete"],
+            &[("S3MOUNT_ALLOW_OVERWRITE", "1")],
+            &[Allow::Overwrite, Allow::Delete],
+        );
         let (_file, flag) = file("allow = [\"write\", \"overwrite\"]");
         check(&[&flag], &[], &[Allow::Write, Allow::Overwrite]);
         check(&[&flag, "--read-only"], &[], &[]);
