@@ -7,18 +7,17 @@ SHUTTLE = --workspace --features s3mount-memory/shuttle,s3mount-prefetch/shuttle
 
 .PHONY: build demo bench package package-test book test soak fuzz lint advisories clean
 
-# `--package` leaves out what other crates of the workspace ask of the product's: the simulation has a disk cache without
-# threads.
+# The test server and the demo are built with the product, because what they need has other features by itself, and would
+# be built twice. `--package` leaves out what other crates of the workspace ask of the product's: the simulation has a disk
+# cache without threads.
 build:
 	.ci/setup
-	cargo build --release --package s3mount --bin s3mount
+	cargo build --release --package s3mount --package s3mount-testkit --bins
 
 demo: build
-	cargo build --release --package s3mount-testkit --bin s3mount-test-server
-	cargo run --release --package s3mount --example demo -- $(ARGS)
+	target/release/s3mount-demo $(ARGS)
 
 bench: build
-	cargo build --release --package s3mount-testkit --bin s3mount-test-server
 	cargo bench --package s3mount --bench e2e -- $(ARGS)
 
 # What users install, into dist/: a tarball, a .deb, an .rpm and a wheel.

@@ -16,11 +16,12 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::signal::{SigSet, Signal};
 use s3mount_testkit::{MountGuard, ServerProcess, check};
 
 const BIG: &str = "big.bin";
-const BIG_BYTES: u64 = 8 << 30;
+const BIG_BYTES: u64 = 2 << 30;
 const SMALL: u64 = 2000;
 const SMALL_BYTES: u64 = 100 << 10;
 const READERS: u64 = 32;
@@ -28,7 +29,7 @@ const READERS: u64 = 32;
 /// Bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
 
-/// Starts a test server and mounts its bucket, streams an 8 GiB object and 2,000 small files through
+/// Starts a test server and mounts its bucket, streams an object of 2 GiB twice and 2,000 small files through
 /// the mount, checks their bytes, and leaves the mount up until Ctrl-C.
 #[derive(Debug, Parser)]
 struct Args {
@@ -47,7 +48,7 @@ fn bar(length: u64, template: &str) -> anyhow::Result<ProgressBar> {
     Ok(ProgressBar::new(length).with_style(ProgressStyle::with_template(template)?))
 }
 
-/// Streams the file; another thread compares what was read.
+/// Streams the file, past what the page cache has of it; another thread compares what was read.
 fn stream(path: &Path, stop: &AtomicBool) -> anyhow::Result<f64> {
     let bar = bar(BIG_BYTES, "{msg} {wide_bar} {bytes}/{total_bytes} {decimal_bytes_per_sec} {eta}")?;
     bar.set_message(BIG);
@@ -66,6 +67,7 @@ fn stream(path: &Path, stop: &AtomicBool) -> anyhow::Result<f64> {
             anyhow::Ok(at)
         });
         let mut file = File::open(path)?;
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
         while !stop.load(Ordering::Relaxed) {
             let mut buffer: Vec<u8> = emptied.try_recv().unwrap_or_default();
             buffer.resize(READ_BYTES, 0);
@@ -113,10 +115,10 @@ fn read_small(dir: &Path, stop: &AtomicBool) -> anyhow::Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The folder of the release programs: the example lies in one below it.
+/// The folder of the programs, this one among them.
 fn programs() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    Ok(own.ancestors().nth(2).context("the example's folder")?.to_owned())
+    Ok(own.parent().context("the program's folder")?.to_owned())
 }
 
 fn main() -> anyhow::Result<()> {
@@ -146,8 +148,11 @@ fn main() -> anyhow::Result<()> {
     let mount = MountGuard::new(&mut command, &dir)?;
     println!("s3://demo of the test server {} is mounted at {}", server.endpoint(), dir.display());
 
+    // The first pass takes memory that nobody on this machine has used, which is slow on virtual machines.
+    let first_seconds = stream(&dir.join(BIG), stop)?;
+    let (cpu_before, before) = (mount.cpu_seconds(), server.stats()?);
     let seconds = stream(&dir.join(BIG), stop)?;
-    let cpu = mount.cpu_seconds();
+    let cpu = mount.cpu_seconds() - cpu_before;
     let streamed = server.stats()?;
     let small_seconds = read_small(&dir, stop)?;
     let stats = server.stats()?;
@@ -157,10 +162,12 @@ fn main() -> anyhow::Result<()> {
     let gib = (BIG_BYTES >> 30) as f64;
     println!("every byte is right");
     println!(
-        "8 GiB object     {:.2} GB/s, {} GETs, {:.3} bytes fetched per byte read, {:.2} CPU s per GiB",
+        "2 GiB object     {:.2} GB/s at first, {:.2} GB/s again: {} GETs, {:.3} bytes fetched per byte read, {:.2} CPU s \
+         per GiB",
+        BIG_BYTES as f64 / first_seconds / 1e9,
         BIG_BYTES as f64 / seconds / 1e9,
-        streamed.get_object.requests,
-        streamed.get_object.bytes as f64 / BIG_BYTES as f64,
+        streamed.get_object.requests - before.get_object.requests,
+        (streamed.get_object.bytes - before.get_object.bytes) as f64 / BIG_BYTES as f64,
         cpu / gib,
     );
     println!(
