@@ -11,3 +11,100 @@ pub(crate) mod hints;
 pub(crate) mod seams;
 pub(crate) mod sequence;
 pub(crate) mod successors;
+
+use std::sync::Arc;
+
+use s3mount_prefetch::{ObjectReader, Prefetcher};
+
+use self::fetcher::Fetcher;
+use self::hints::{HintWriter, Hints};
+use self::seams::Seams;
+use crate::names::Namespace;
+use crate::numbers::InodeNo;
+use crate::open::passthrough::Passthrough;
+use crate::tree::inode::InodeTable;
+
+/// What is fetched before a program asks for it: files that are read next, and the beginnings of large ones.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    hints: Arc<Hints>,
+    fetcher: Arc<Fetcher>,
+    seams: Arc<Seams>,
+    passthrough: Passthrough,
+}
+
+impl Ahead {
+    pub(crate) fn new(namespace: &Arc<Namespace>, inodes: &Arc<InodeTable>, prefetcher: &Prefetcher) -> Self {
+        let (hints, passthrough) = (Arc::<Hints>::default(), Passthrough::default());
+        let parts =
+            || (namespace.clone(), inodes.clone(), prefetcher.clone(), hints.clone(), passthrough.clone());
+        let (names, table, readers, hinted, passed) = parts();
+        let fetcher = Arc::new(Fetcher::new(names, table, readers, hinted, passed));
+        let (names, table, readers, hinted, passed) = parts();
+        let seams = Arc::new(Seams::new(names, table, readers, hinted, passed));
+        Self { hints, fetcher, seams, passthrough }
+    }
+
+    /// Tells whether the kernel reads files by itself that lie on a disk as a whole. Then these are not fetched ahead.
+    pub(crate) fn set_passthrough(&self, is_on: bool) {
+        self.passthrough.set(is_on);
+    }
+
+    /// Takes the next bytes from one writer of hints.
+    pub(crate) fn take_hints(&self, writer: &Arc<HintWriter>, data: &[u8]) {
+        self.fetcher.take_hints(writer, data);
+    }
+
+    /// A file is opened: `is_whole` if all of it lies on a disk, and `is_passthrough` if the kernel reads it from there.
+    pub(crate) fn on_open(
+        &self,
+        ino: InodeNo,
+        reader: &Arc<ObjectReader>,
+        was_opened_before: bool,
+        (is_whole, is_passthrough): (bool, bool),
+    ) {
+        let key = reader.object().key();
+        if is_passthrough {
+            self.fetcher.pass_sequence(ino, key);
+        } else if !was_opened_before {
+            reader.fetch_if_small();
+            self.fetcher.follow_sequence(ino, key, false);
+        }
+        if is_whole || is_passthrough {
+            self.hints.on_open_whole(reader, is_passthrough);
+        }
+        self.seams.on_open(ino, reader);
+    }
+
+    /// The kernel asks for the first bytes of a file that was opened before: it has not kept its pages.
+    pub(crate) fn on_first_read_again(&self, ino: InodeNo, key: &str) {
+        self.fetcher.follow_sequence(ino, key, true);
+    }
+
+    /// After a READ: `reader` may have come near its end.
+    pub(crate) fn on_read(&self, ino: InodeNo, reader: &ObjectReader) {
+        if let Some(asked) = reader.take_near_end() {
+            self.seams.on_near_end(ino, asked);
+        }
+    }
+
+    /// A file is closed.
+    pub(crate) fn on_close(&self, reader: &ObjectReader) {
+        self.seams.on_close(reader);
+    }
+
+    /// A file that was opened before is closed: `was_read` tells whether the kernel still had its pages.
+    pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
+        self.hints.on_close_again(reader, was_read);
+    }
+
+    /// Hints that wait, and files that are here or on their way because of hints.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        self.hints.counts()
+    }
+
+    /// How many hints led nowhere.
+    pub(crate) fn refused(&self) -> u64 {
+        self.hints.refused()
+    }
+}

@@ -9,3 +9,17 @@ pub(crate) mod known;
 pub(crate) mod modes;
 pub(crate) mod of_draft;
 pub(crate) mod stored;
+
+use std::sync::Arc;
+
+use self::known::KnownAttrs;
+use self::modes::Modes;
+
+/// The attributes of files.
+#[derive(Debug, Default)]
+pub(crate) struct Attributes {
+    /// Those that are kept beside objects. Unset if none are.
+    pub(crate) kept: Option<Arc<KnownAttrs>>,
+    /// Who may run a file, where none are kept.
+    pub(crate) modes: Modes,
+}

@@ -3,8 +3,8 @@
 //! No listing shows the folder or what is in it. Each file says by its owner and its mode who may open it.
 
 pub(crate) mod callers;
+pub(crate) mod instruments;
 pub(crate) mod keep_writer;
-pub(crate) mod logs;
 
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;

@@ -12,7 +12,10 @@
 //! inodes, then the state of a draft.
 
 mod attributes;
+pub(crate) mod cuts;
+pub(crate) mod detached;
 pub(crate) mod life;
+pub(crate) mod logs;
 pub(crate) mod underway;
 pub(crate) mod writers;
 

@@ -17,8 +17,6 @@ mod attributes;
 mod changing;
 mod closing;
 mod copying;
-pub(crate) mod cuts;
-mod detached;
 mod drafting;
 mod ending;
 mod folders;
@@ -40,38 +38,29 @@ use std::time::Duration;
 
 use s3mount_bucket::Bucket;
 use s3mount_cache::DiskCache;
-use s3mount_metrics::{Recorder, Registry};
 use s3mount_object::ByteRange;
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
-use self::cuts::Cuts;
-use self::detached::Detached;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
-use crate::ahead::fetcher::Fetcher;
-use crate::ahead::hints::Hints;
-use crate::ahead::seams::Seams;
+use crate::ahead::Ahead;
 use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
-use crate::attributes::known::KnownAttrs;
-use crate::attributes::modes::Modes;
-use crate::control::callers::Callers;
-use crate::control::logs::Logs;
+use crate::attributes::Attributes;
+use crate::control::instruments::Instruments;
 use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::names::Namespace;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::open::handle_table::HandleTable;
-use crate::open::passthrough::Passthrough;
+use crate::page_cache::PageCache;
 use crate::page_cache::direct_io::DirectIo;
-use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
 use crate::sync::spawn;
 use crate::tree::inode::InodeTable;
-use crate::tree::tree_locks::TreeLocks;
-use crate::writes::Writes;
-use crate::{FsConfig, FsError, FsMetrics};
+use crate::writes::{Writes, Writing};
+use crate::{FsConfig, FsError};
 use s3mount_names::{ChangeListener, NAME_MAX, is_file_name};
 
 /// How long the kernel may believe the names of the daemon's own files, which never change.
@@ -81,33 +70,16 @@ const OWN_NAMES_TTL: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Filesystem {
     config: FsConfig,
-    metrics: Arc<FsMetrics>,
-    registry: Registry,
     namespace: Arc<Namespace>,
-    prefetcher: Prefetcher,
     inodes: Arc<InodeTable>,
-    hints: Arc<Hints>,
-    fetcher: Arc<Fetcher>,
-    seams: Arc<Seams>,
-    passthrough: Passthrough,
-    direct_io: DirectIo,
-    fills: Fills,
+    prefetcher: Prefetcher,
     files: HandleTable<OpenFile>,
     directories: Directories,
-    /// Unset if no object may be written.
-    writes: Option<Writes>,
-    /// Names that are being changed, and folders that are being renamed.
-    tree_locks: TreeLocks,
-    /// Whether new folders are objects.
-    has_folder_markers: bool,
-    /// Unset if attributes are not kept.
-    attrs: Option<Arc<KnownAttrs>>,
-    logs: Arc<Logs>,
-    modes: Modes,
-    detached: Detached,
-    cuts: Arc<Cuts>,
-    recorder: Arc<Recorder>,
-    callers: Callers,
+    ahead: Ahead,
+    page_cache: PageCache,
+    attributes: Attributes,
+    writing: Writing,
+    instruments: Instruments,
 }
 
 impl Filesystem {
@@ -126,62 +98,31 @@ impl Filesystem {
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
-        let logs = Arc::<Logs>::default();
-        let house =
-            keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes), Arc::downgrade(&logs));
-        spawn(runtime, house);
-        let (metrics, registry) = (Arc::<FsMetrics>::default(), Registry::default());
-        prefetcher.register(&registry);
-        // `show` brings them up to date: the registry can't own the filesystem, which owns it.
-        registry.add(metrics.clone(), || {});
-        let hints = Arc::<Hints>::default();
-        let passthrough = Passthrough::default();
-        let fetcher = Fetcher::new(
-            namespace.clone(),
-            inodes.clone(),
-            prefetcher.clone(),
-            hints.clone(),
-            passthrough.clone(),
-        );
-        let seams = Seams::new(
-            namespace.clone(),
-            inodes.clone(),
-            prefetcher.clone(),
-            hints.clone(),
-            passthrough.clone(),
-        );
+        let writing = Writing::default();
+        let (names, table) = (Arc::downgrade(&namespace), Arc::downgrade(&inodes));
+        spawn(runtime, keep_house(names, walks, table, Arc::downgrade(&writing.logs)));
+        let instruments = Instruments::new();
+        prefetcher.register(&instruments.registry);
+        let direct_io = DirectIo::new(namespace.clone(), inodes.clone(), config.direct_auto);
         Self {
-            metrics,
-            registry,
-            direct_io: DirectIo::new(namespace.clone(), inodes.clone(), config.direct_auto),
-            fills: Fills::new(inodes.clone()),
+            ahead: Ahead::new(&namespace, &inodes, &prefetcher),
+            page_cache: PageCache::new(direct_io, inodes.clone()),
+            config,
             namespace,
-            prefetcher,
             inodes,
-            hints,
-            fetcher: Arc::new(fetcher),
-            seams: Arc::new(seams),
-            passthrough,
+            prefetcher,
             files: HandleTable::default(),
             directories,
-            config,
-            writes: None,
-            tree_locks: TreeLocks::default(),
-            has_folder_markers: false,
-            attrs: None,
-            logs,
-            modes: Modes::default(),
-            detached: Detached::default(),
-            cuts: Arc::default(),
-            recorder: Arc::default(),
-            callers: Callers::default(),
+            attributes: Attributes::default(),
+            writing,
+            instruments,
         }
     }
 
     /// Lets programs write objects. The settings have to say so, too.
     #[must_use]
     pub fn with_writes(mut self, writes: Writes) -> Self {
-        self.writes = Some(writes);
+        self.writing.writes = Some(writes);
         self
     }
 
@@ -306,11 +247,9 @@ impl Filesystem {
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
         if open.note_read() && open.was_opened_before {
-            self.fetcher.follow_sequence(open.ino, open.reader.object().key(), true);
+            self.ahead.on_first_read_again(open.ino, open.reader.object().key());
         }
-        if let Some(large) = &open.large {
-            self.direct_io.on_read(large, &open.reader, read.len);
-        }
+        self.page_cache.on_read(&open.pages, &open.reader, read.len);
         if open.was_renamed() {
             return self.read_followed((open.ino, None), &open.slot, read, reply);
         }
@@ -325,27 +264,25 @@ impl Filesystem {
             reader.read_apart(offset, len, reply);
         } else {
             reader.read(offset, len, reply);
-            if let Some(asked) = reader.take_near_end() {
-                self.seams.on_near_end(open.ino, asked);
-            }
+            self.ahead.on_read(open.ino, reader);
         }
     }
 
     /// Sets how many bytes the kernel reads ahead, or around a page fault, of a file on this mount.
     pub fn set_readahead(&self, bytes: u64) {
-        self.fills.maps().set_readahead(bytes);
+        self.page_cache.maps().set_readahead(bytes);
     }
 
     /// Opens all files through the page cache from now on, except those that the settings name. This kernel
     /// can't map a file that is open around the page cache.
     pub fn keep_page_cache(&self) {
-        self.direct_io.keep_page_cache();
+        self.page_cache.keep();
     }
 
     /// Tells whether the kernel reads files by itself that lie on a disk as a whole. Then these are not fetched
     /// ahead.
     pub fn set_passthrough(&self, is_on: bool) {
-        self.passthrough.set(is_on);
+        self.ahead.set_passthrough(is_on);
     }
 
     /// Reads as [`read`](Self::read) does, for a READ by which the kernel fills its page cache. If the READ
@@ -359,12 +296,7 @@ impl Filesystem {
             Some(OpenFile::Object(open)) if !open.was_written() => open,
             _ => return self.fill_written(ReadAt::new(handle, offset, len), reply),
         };
-        if let Some(large) = &open.large {
-            let readahead_bytes = self.fills.maps().readahead_bytes();
-            self.direct_io.on_fill(large, &open.reader, offset, len, readahead_bytes);
-        }
-        let range = ByteRange::new(offset, offset.saturating_add(len as u64));
-        let answer = self.fills.sort(&open.fills, &open.reader, range);
+        let answer = self.page_cache.on_fill(&open.pages, &open.reader, offset, len);
         match answer {
             Answer::Refuse => reply(Err(FsError::Refused)),
             Answer::Serve | Answer::Apart => {
@@ -376,7 +308,7 @@ impl Filesystem {
     /// Waits until pages that were refused slow a reader down. Returns the inode and the bytes which the
     /// kernel has to drop from its page cache. Only one caller may wait at a time.
     pub async fn refused_pages(&self) -> (InodeNo, ByteRange) {
-        self.fills.refused_pages().await
+        self.page_cache.refused_pages().await
     }
 
     /// Whether an inode can be opened for writing. Only the files that take paths can.
@@ -392,16 +324,14 @@ impl Filesystem {
         }
         let closed = self.files.remove(handle);
         if let Some(OpenFile::Object(open)) = &closed {
-            self.seams.on_close(&open.reader);
-            if let Some(large) = &open.large {
-                self.direct_io.on_close(large, open.reader.size());
-            }
+            self.ahead.on_close(&open.reader);
+            self.page_cache.on_close(&open.pages, open.reader.size());
         }
         match &closed {
             Some(OpenFile::Draft(open)) => self.release_draft(open),
             Some(OpenFile::Object(open)) if open.was_written() => self.release_follower(open.ino),
             // The last hint may have no newline.
-            Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
+            Some(OpenFile::Hints(writer)) => self.ahead.take_hints(writer, b"\n"),
             _ => {}
         }
         // This may drop the reader, which cancels its GETs in flight: no lock may be held.
@@ -412,7 +342,7 @@ impl Filesystem {
     fn note_close_again(&self, open: &OpenObject) {
         // Of what the kernel reads by itself there are no READs.
         if open.was_opened_before && !open.is_passthrough && !open.was_written() {
-            self.hints.on_close_again(&open.reader, open.was_read());
+            self.ahead.on_close_again(&open.reader, open.was_read());
         }
     }
 
@@ -448,7 +378,7 @@ impl Filesystem {
     /// `BadHandle`, or `NotFound` if no name lies before this place, or nothing has the name any more.
     pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let mut entry = self.directories.entry_before(handle, next).await?;
-        if self.attrs.is_some() && !self.inodes.has_found(entry.attr.ino) {
+        if self.attributes.kept.is_some() && !self.inodes.has_found(entry.attr.ino) {
             // The kernel has to look the name up.
             entry.name_ttl = Duration::ZERO;
         }

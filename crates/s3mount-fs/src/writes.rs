@@ -9,11 +9,15 @@ use s3mount_write::Writer;
 
 use crate::FsError;
 use crate::control::keep_writer::ToKeep;
+use crate::drafts::cuts::Cuts;
+use crate::drafts::detached::Detached;
+use crate::drafts::logs::Logs;
 use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
 use crate::numbers::InodeNo;
 use crate::open::reader_slot::ReaderSlot;
+use crate::tree::tree_locks::TreeLocks;
 
 /// What a mount may do to objects that are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +67,23 @@ pub struct Writes {
     pub append_delay: Duration,
     /// Whether fsync makes an object of the file.
     pub publishes_on_fsync: bool,
+}
+
+/// What a mount that writes knows. A mount that only reads has it, too, and it stays empty there.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// Unset if no object may be written.
+    pub(crate) writes: Option<Writes>,
+    /// Whether new folders are objects.
+    pub(crate) has_folder_markers: bool,
+    /// Names that are being changed, and folders that are being renamed.
+    pub(crate) tree_locks: TreeLocks,
+    /// Files that programs append to again and again.
+    pub(crate) logs: Arc<Logs>,
+    /// Opens that have to be repeated.
+    pub(crate) detached: Detached,
+    /// Files that are being made shorter.
+    pub(crate) cuts: Arc<Cuts>,
 }
 
 /// A name in a directory.

@@ -12,7 +12,7 @@ use crate::sync::spawn;
 impl Filesystem {
     /// How long `close` of a file that was opened to append may leave it unpublished.
     pub(super) fn append_delay(&self) -> Option<Duration> {
-        let delay = self.writes.as_ref().map(|writes| writes.append_delay);
+        let delay = self.writing.writes.as_ref().map(|writes| writes.append_delay);
         delay.filter(|delay| !delay.is_zero())
     }
 
@@ -42,7 +42,7 @@ impl Filesystem {
             let (prefix, name) = file.place();
             let key = format!("{prefix}{name}");
             tracing::error!(key, error = &error as &dyn std::error::Error, "what was appended is lost");
-            self.logs.note_lost(key, error);
+            self.writing.logs.note_lost(key, error);
             true
         })
     }

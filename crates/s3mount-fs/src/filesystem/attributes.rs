@@ -43,13 +43,13 @@ impl Filesystem {
         let config = &self.config;
         let attrs = Arc::new(KnownAttrs::new(bucket.into(), config.timeout, config.mounted_at));
         self.inodes.show_attrs(attrs.clone());
-        self.attrs = Some(attrs);
+        self.attributes.kept = Some(attrs);
         self
     }
 
     /// Whether attributes are kept.
     pub fn keeps_attributes(&self) -> bool {
-        self.attrs.is_some()
+        self.attributes.kept.is_some()
     }
 
     /// Finds out the attributes of a version whose inode is given to the kernel next. Returns whether they are known.
@@ -60,7 +60,7 @@ impl Filesystem {
         name: &str,
         target: &Target,
     ) -> Result<bool, FsError> {
-        let (Some(attrs), Target::File(file)) = (&self.attrs, target) else { return Ok(true) };
+        let (Some(attrs), Target::File(file)) = (&self.attributes.kept, target) else { return Ok(true) };
         let found = self.inodes.found(parent, name, file).or_else(|| attrs.get(file));
         if let Some(found) = found.filter(Found::holds) {
             attrs.keep(file, found);
@@ -81,7 +81,7 @@ impl Filesystem {
 
     /// Finds out which of the names of a directory are links. Only short files can be.
     pub(super) async fn ask_kinds(&self, handle: FileHandle, names: &mut [DirEntry]) {
-        let Some(attrs) = &self.attrs else { return };
+        let Some(attrs) = &self.attributes.kept else { return };
         let files = self.ask_names(attrs, handle, names, |file| (1..=MOST_TARGET).contains(&file.size)).await;
         for (index, file) in files {
             if let Some(found) = attrs.get(&file) {
@@ -103,7 +103,7 @@ impl Filesystem {
     ) -> Result<Vec<DirEntry>, FsError> {
         self.before_listing(handle, offset).await;
         let names = self.directories.read(handle, offset, max_names).await?;
-        if let Some(attrs) = &self.attrs {
+        if let Some(attrs) = &self.attributes.kept {
             self.ask_names(attrs, handle, &names, |_| true).await;
         }
         Ok(names)
@@ -138,20 +138,20 @@ impl Filesystem {
 
     /// Notes what a version has that this mount has written.
     pub(super) fn note_attr(&self, file: &File, attr: Option<StoredAttr>) {
-        if let (Some(attrs), Some(attr)) = (&self.attrs, attr) {
+        if let (Some(attrs), Some(attr)) = (&self.attributes.kept, attr) {
             let _ = attrs.note(file, attr);
         }
     }
 
     /// What is known of a version's attributes.
     pub(super) fn attr_of(&self, parent: InodeNo, name: &str, file: &File) -> Option<StoredAttr> {
-        let attrs = self.attrs.as_ref()?;
+        let attrs = self.attributes.kept.as_ref()?;
         Some(self.inodes.found(parent, name, file).or_else(|| attrs.get(file))?.attr)
     }
 
     /// What a version has that is going to be changed, if attributes are kept.
     pub(super) async fn kept_of(&self, version: &File) -> Result<Option<Kept>, FsError> {
-        if self.attrs.is_none() {
+        if self.attributes.kept.is_none() {
             return Ok(None);
         }
         let described = self.writer()?.describe(version.object.key()).await?;
@@ -170,7 +170,7 @@ impl Filesystem {
     /// `NotAllowed` for an object that is there, if objects may not be overwritten; `Outdated` if it is another
     /// version by now; those of the store.
     pub async fn set_attributes(self: Arc<Self>, ino: InodeNo, change: AttrChange) -> Result<Attr, FsError> {
-        let Some(attrs) = self.attrs.clone() else { return self.getattr(ino) };
+        let Some(attrs) = self.attributes.kept.clone() else { return self.getattr(ino) };
         let shown = self.getattr(ino)?;
         let config = &self.config;
         let change = change.beyond(shown, config.file_mode, config.uid, config.gid);
@@ -216,7 +216,7 @@ impl Filesystem {
         let draft = self.writer()?.edit_described(&version.object, &found, NewObject::default());
         draft.change_metadata(metadata);
         let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
-        drop(self.logs.forget(&version.object));
+        drop(self.writing.logs.forget(&version.object));
         self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
         self.namespace.note_file(&prefix, &name, &file);
         Ok(())
@@ -244,7 +244,7 @@ impl Filesystem {
     pub(super) async fn end_closed_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
         let is_to_be_published =
             |file: &DraftFile| file.verdict(Step::Publish) == Verdict::Go && !file.has_writers();
-        if self.attrs.is_none() || !matches!(file.life(), Life::Dirty | Life::Clean) {
+        if self.attributes.kept.is_none() || !matches!(file.life(), Life::Dirty | Life::Clean) {
             return self.end_draft(file).await;
         }
         let published = {
@@ -263,7 +263,7 @@ impl Filesystem {
     /// `name` of the directory `prefix`, or all files there. Whoever asks the store then is told what others have made of
     /// them.
     pub(super) async fn end_lingering(&self, prefix: &Arc<str>, name: Option<&str>) {
-        if self.attrs.is_none() {
+        if self.attributes.kept.is_none() {
             return;
         }
         let mut files = self.namespace.drafts_of(prefix, name);

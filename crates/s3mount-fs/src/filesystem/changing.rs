@@ -24,11 +24,11 @@ static REFUSED: Once = Once::new();
 
 impl Filesystem {
     pub(super) fn rights(&self) -> Rights {
-        self.writes.as_ref().map(|writes| writes.rights).unwrap_or_default()
+        self.writing.writes.as_ref().map(|writes| writes.rights).unwrap_or_default()
     }
 
     pub(super) fn writes(&self) -> Result<&Writes, FsError> {
-        self.writes.as_ref().ok_or(FsError::ReadOnly)
+        self.writing.writes.as_ref().ok_or(FsError::ReadOnly)
     }
 
     /// Makes a folder. Without markers, the store knows nothing of it before a file is in it.
@@ -145,7 +145,7 @@ impl Filesystem {
     /// A file is gone from a directory.
     fn note_removed(&self, prefix: &Arc<str>, name: &str) {
         self.namespace.note_gone(prefix, name);
-        self.modes.remove(&format!("{prefix}{name}"));
+        self.attributes.modes.remove(&format!("{prefix}{name}"));
     }
 
     /// Deletes a version. Returns false if there is another one by now, which stays.
@@ -199,14 +199,14 @@ impl Filesystem {
                 if trees[0] == trees[1] {
                     return Ok(());
                 }
-                let trees = self.tree_locks.hold_trees(trees).await;
+                let trees = self.writing.tree_locks.hold_trees(trees).await;
                 // A folder around it may have been renamed meanwhile.
                 if self.prefixes(from, to)? == prefixes {
                     return self.rename_folder(from, to, &prefixes, keeps_target, &trees).await;
                 }
             } else {
                 let names = [(&*prefixes.0, from.name), (&*prefixes.1, to.name)];
-                let names = self.tree_locks.hold_names(&names).await;
+                let names = self.writing.tree_locks.hold_names(&names).await;
                 if self.prefixes(from, to)? == prefixes {
                     break (prefixes, names);
                 }
@@ -311,7 +311,7 @@ impl Filesystem {
             }
             (Target::File(_) | Target::Directory, _) => return Ok(()),
         };
-        self.modes.rename(&format!("{}{}", prefixes.0, from.name), &key);
+        self.attributes.modes.rename(&format!("{}{}", prefixes.0, from.name), &key);
         self.inodes.rename((from.parent, from.name), (to.parent, to.name), renamed);
         Ok(())
     }

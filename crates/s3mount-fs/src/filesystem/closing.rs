@@ -21,7 +21,7 @@ impl Filesystem {
     pub(super) async fn hold_draft(&self, file: &DraftFile) -> (NamesGuard<'_>, Turn) {
         loop {
             let place = file.place();
-            let names = self.tree_locks.hold_place((&place.0, &place.1)).await;
+            let names = self.writing.tree_locks.hold_place((&place.0, &place.1)).await;
             let turn = file.turn().await;
             if file.place() == place {
                 return (names, turn);
@@ -103,7 +103,7 @@ impl Filesystem {
         if file.verdict(Step::Publish) == Verdict::Skip {
             return Ok(());
         }
-        if !self.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
+        if !self.writing.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
             file.describe();
             file.draft().sync().await.map_err(|error| self.failed(&file, error))?;
             if file.draft().is_dirty() {
@@ -133,7 +133,7 @@ impl Filesystem {
             if let Err(error) = fs.clone().end_closed_draft(file).await {
                 let key = format!("{prefix}{name}");
                 tracing::error!(key, error = &error as &dyn std::error::Error, "what was written is lost");
-                fs.logs.note_lost(key, error);
+                fs.writing.logs.note_lost(key, error);
             }
         });
     }
@@ -205,7 +205,7 @@ impl Filesystem {
             }
         }
         // What is given up leaves no upload behind.
-        if let Some(writes) = &self.writes {
+        if let Some(writes) = &self.writing.writes {
             writes.writer.settled().await;
         }
         lost

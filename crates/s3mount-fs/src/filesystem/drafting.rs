@@ -59,9 +59,9 @@ impl Filesystem {
             return;
         }
         if !matches!(opened, Err(FsError::Outdated)) {
-            self.detached.end(thread);
+            self.writing.detached.end(thread);
         } else if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
-            self.detached.note(parent, &name, thread);
+            self.writing.detached.note(parent, &name, thread);
         }
     }
 
@@ -104,7 +104,7 @@ impl Filesystem {
         self.writer()?;
         let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
         let (prefix, _name) = self.hold_name(parent, &name).await?;
-        self.logs.check(&format!("{prefix}{name}"))?;
+        self.writing.logs.check(&format!("{prefix}{name}"))?;
         let is_repeated = self.is_repeated(opener);
         if self.inodes.is_outdated(ino) && !is_repeated {
             return Err(FsError::Outdated);
@@ -144,7 +144,7 @@ impl Filesystem {
 
     /// Whether an opener was told to look the name up again. The kernel tries only once.
     fn is_repeated(&self, opener: &Opener) -> bool {
-        opener.thread != 0 && self.detached.is_repeated(opener.thread)
+        opener.thread != 0 && self.writing.detached.is_repeated(opener.thread)
     }
 
     /// A draft for the inode of a file that this mount has taken from its name, and of which the store had an object of
@@ -180,7 +180,7 @@ impl Filesystem {
             .files
             .any(|file| matches!(file, OpenFile::Object(open) if open.ino == ino && open.is_passthrough));
         // Who was told to look the name up again is not told so twice: the kernel tries only once.
-        is_passed || (is_truncated && !self.detached.has(parent, name) && self.has_readers(ino))
+        is_passed || (is_truncated && !self.writing.detached.has(parent, name) && self.has_readers(ino))
     }
 
     /// Gives a name another inode before its version becomes a draft, where that is needed. Who makes a file is given an
@@ -206,7 +206,7 @@ impl Filesystem {
     /// thread `opener` is to open it anew. Who has this one open goes on with the version that he has opened.
     pub fn detach(&self, ino: InodeNo, opener: u32) {
         if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
-            self.detached.note(parent, &name, opener);
+            self.writing.detached.note(parent, &name, opener);
         }
         self.inodes.detach(ino);
     }
@@ -227,10 +227,10 @@ impl Filesystem {
         let begin = |file: &Arc<DraftFile>| {
             self.inodes.become_draft(place, version.object.etag(), file);
         };
-        let is_to_be_described = !is_truncated && self.logs.is_to_be_described(&version.object);
+        let is_to_be_described = !is_truncated && self.writing.logs.is_to_be_described(&version.object);
         let found = if is_to_be_described { self.kept_of(version).await? } else { None };
         let kept_draft = || {
-            let file = if is_truncated { None } else { self.logs.take(version).inspect(begin) }?;
+            let file = if is_truncated { None } else { self.writing.logs.take(version).inspect(begin) }?;
             if is_to_be_described {
                 self.describe(&file, &version.object, found, self.new_object(name));
             }
@@ -374,14 +374,14 @@ impl Filesystem {
     /// writing. The caller has the draft's turn.
     pub(super) fn seal(&self, file: &Arc<DraftFile>, version: &File) -> bool {
         self.note_attr(version, file.published_attr());
-        let found = self.attrs.as_ref().and_then(|attrs| attrs.get(version));
+        let found = self.attributes.kept.as_ref().and_then(|attrs| attrs.get(version));
         let (prefix, name) = file.place();
         let mut gone = Vec::new();
         let is_sealed = self.namespace.note_sealed((&prefix, &name), file, version, || {
             let is_sealed = self.inodes.become_version(file, version, found, !file.was_direct());
             if is_sealed && file.is_log() {
                 // Who appends next goes on with the draft, and finds it as soon as he finds its version.
-                gone = self.logs.keep(file.clone());
+                gone = self.writing.logs.keep(file.clone());
             }
             is_sealed
         });
@@ -403,7 +403,7 @@ impl Filesystem {
                 && file.has_closed()
             {
                 let lost = FsError::Write(WriteError::Failed(cause.clone()));
-                self.logs.note_lost(format!("{prefix}{name}"), lost);
+                self.writing.logs.note_lost(format!("{prefix}{name}"), lost);
             }
         }
         error.into()

@@ -214,8 +214,8 @@ impl Filesystem {
             mtime: copy.modified,
         });
         self.namespace.folder_moved((old, new), files);
-        self.modes.move_below(old, new);
-        if let Some(writes) = &self.writes {
+        self.attributes.modes.move_below(old, new);
+        if let Some(writes) = &self.writing.writes {
             moved.iter().for_each(|copy| writes.writer.note_written(&copy.to));
         }
         self.namespace.note_gone(parents.0, from.name);

@@ -10,10 +10,10 @@ use s3mount_write::WriteError;
 use tokio::time::timeout;
 
 use super::Filesystem;
-use super::cuts::Cutting;
 use super::open_file::{OpenFile, ReadAt};
 use crate::FsError;
 use crate::drafts::DraftFile;
+use crate::drafts::cuts::Cutting;
 use crate::numbers::InodeNo;
 use crate::open::reader_slot::ReaderSlot;
 use crate::sync::spawn;
@@ -36,7 +36,7 @@ impl Filesystem {
     /// answer.
     pub fn cutting(&self, ino: InodeNo, size: u64) -> Option<Cutting> {
         let is_cut = self.inodes.attr(ino).is_some_and(|attr| size < attr.size);
-        is_cut.then(|| self.cuts.begin(ino))
+        is_cut.then(|| self.writing.cuts.begin(ino))
     }
 
     /// Fills the page cache from a file that is, or was, written while it is open.
@@ -52,10 +52,10 @@ impl Filesystem {
         };
         let fs = self.clone();
         self.read(handle, offset, len, move |result| match result {
-            Ok(bytes) if bytes.len() < len && fs.cuts.has(ino) => {
+            Ok(bytes) if bytes.len() < len && fs.writing.cuts.has(ino) => {
                 let runtime = fs.namespace.requests().runtime().clone();
                 spawn(&runtime, async move {
-                    drop(timeout(fs.config.timeout, fs.cuts.settled(ino)).await);
+                    drop(timeout(fs.config.timeout, fs.writing.cuts.settled(ino)).await);
                     fs.read(handle, offset, len, reply);
                 });
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use s3mount_memory::trim_heap;
 
-use crate::control::logs::Logs;
 use crate::directory::list_ahead::Walks;
+use crate::drafts::logs::Logs;
 use crate::names::Namespace;
 use crate::tree::inode::{INODE_BYTES, InodeTable};
 

@@ -35,7 +35,7 @@ impl Filesystem {
     ) -> Result<Entry, FsError> {
         let writer = self.writer()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
-        let Some(attrs) = &self.attrs else {
+        let Some(attrs) = &self.attributes.kept else {
             REFUSED.call_once(|| {
                 tracing::warn!(name, "links need --keep-attributes, so this and all others are refused");
             });
@@ -69,7 +69,7 @@ impl Filesystem {
     /// # Errors
     /// `NotLink`, and those of the store.
     pub async fn readlink(&self, ino: InodeNo) -> Result<Vec<u8>, FsError> {
-        let (Some(attrs), Some(Node::File(file))) = (&self.attrs, self.inodes.node(ino)) else {
+        let (Some(attrs), Some(Node::File(file))) = (&self.attributes.kept, self.inodes.node(ino)) else {
             return Err(FsError::NotLink);
         };
         if self.getattr(ino)?.kind != FileKind::Link || file.size > MOST_TARGET {

@@ -14,17 +14,17 @@ impl Filesystem {
     /// Makes an object for each new folder, so that other mounts see it while it is empty.
     #[must_use]
     pub fn with_folder_markers(mut self) -> Self {
-        self.has_folder_markers = true;
+        self.writing.has_folder_markers = true;
         self
     }
 
     /// Writes the marker of a new folder, if folders have any.
     pub(super) async fn put_marker(&self, key: &str, attr: StoredAttr) -> Result<(), FsError> {
-        if !self.has_folder_markers {
+        if !self.writing.has_folder_markers {
             return Ok(());
         }
         let mut object = NewObject { content_type: Some(FOLDER.to_owned()), ..self.new_object("") };
-        if let Some(attrs) = &self.attrs {
+        if let Some(attrs) = &self.attributes.kept {
             StoredAttr { mtime: Some(seconds(attrs.now())), ..attr }.put_into(&mut object.metadata);
         }
         let draft = self.writer()?.create(key, object);

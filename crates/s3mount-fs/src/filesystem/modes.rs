@@ -9,17 +9,17 @@ impl Filesystem {
     /// A program sets the permissions of a file. Of these, a mount that keeps no attributes remembers who may run it,
     /// for as long as it lives.
     pub fn note_mode(&self, ino: InodeNo, permissions: u32) {
-        if self.attrs.is_some() || self.writes.is_none() {
+        if self.attributes.kept.is_some() || self.writing.writes.is_none() {
             return;
         }
         match self.inodes.node(ino) {
             Some(Node::File(file)) => {
-                self.modes.set(file.object.key(), permissions, Some(file.object.etag()));
+                self.attributes.modes.set(file.object.key(), permissions, Some(file.object.etag()));
             }
             Some(Node::Draft(file)) => {
                 let (prefix, name) = file.place();
                 if !file.is_unlinked() {
-                    self.modes.set(&format!("{prefix}{name}"), permissions, None);
+                    self.attributes.modes.set(&format!("{prefix}{name}"), permissions, None);
                 }
             }
             Some(Node::Directory(_)) | None => {}
@@ -28,18 +28,19 @@ impl Filesystem {
 
     /// The permissions of a file of this kind, if they are not those of all other files.
     pub fn mode(&self, ino: InodeNo, kind: FileKind) -> Option<u16> {
-        if self.modes.is_empty() || kind != FileKind::File {
+        if self.attributes.modes.is_empty() || kind != FileKind::File {
             return None;
         }
         let mode = match self.inodes.node(ino)? {
             Node::File(file) => {
                 let version = &file.object;
-                let is_own = || self.writes.as_ref().is_some_and(|writes| writes.writer.has_written(version));
-                self.modes.get(version.key()).filter(|mode| mode.is_of(version, is_own))
+                let is_own =
+                    || self.writing.writes.as_ref().is_some_and(|writes| writes.writer.has_written(version));
+                self.attributes.modes.get(version.key()).filter(|mode| mode.is_of(version, is_own))
             }
             Node::Draft(file) => {
                 let (prefix, name) = file.place();
-                self.modes.get(&format!("{prefix}{name}"))
+                self.attributes.modes.get(&format!("{prefix}{name}"))
             }
             Node::Directory(_) => None,
         };

@@ -10,8 +10,7 @@ use crate::ahead::hints::HintWriter;
 use crate::control::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::open::reader_slot::ReaderSlot;
-use crate::page_cache::direct_io::OpenLarge;
-use crate::page_cache::fills::OpenFills;
+use crate::page_cache::OpenPages;
 use crate::sync::{AtomicBool, Ordering};
 use crate::writes::OpenDraft;
 
@@ -77,9 +76,7 @@ pub(crate) struct OpenObject {
     /// Whether this mount has begun to write the file since it was opened. Then READs follow the inode, too.
     was_written: AtomicBool,
     pub(crate) slot: ReaderSlot,
-    /// Set for a large file if `--direct-io auto` is on.
-    pub(crate) large: Option<OpenLarge>,
-    pub(crate) fills: OpenFills,
+    pub(crate) pages: OpenPages,
 }
 
 impl OpenObject {
@@ -88,8 +85,7 @@ impl OpenObject {
         reader: OpenReader,
         was_opened_before: bool,
         is_passthrough: bool,
-        large: Option<OpenLarge>,
-        fills: OpenFills,
+        pages: OpenPages,
     ) -> Self {
         Self {
             ino,
@@ -101,8 +97,7 @@ impl OpenObject {
             was_renamed: AtomicBool::new(false),
             was_written: AtomicBool::new(false),
             slot: ReaderSlot::default(),
-            large,
-            fills,
+            pages,
         }
     }
 

@@ -78,7 +78,7 @@ impl Filesystem {
             Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
                 Target::Own(OpenFile::Snapshot(self.show(shown).into()))
             }
-            Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.listen()?))),
+            Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.instruments.listen()?))),
             Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
             Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
             None => {
@@ -157,7 +157,7 @@ impl Filesystem {
     /// Whether an inode was given to the kernel just now because somebody is going to write the file.
     fn has_just_detached(&self, ino: InodeNo) -> bool {
         let place = self.inodes.parent_and_name(ino).filter(|_| self.allows_writes());
-        place.is_some_and(|(parent, name)| self.detached.has(parent, &name))
+        place.is_some_and(|(parent, name)| self.writing.detached.has(parent, &name))
     }
 
     fn open_object(
@@ -171,32 +171,21 @@ impl Filesystem {
         let reader = self.prefetcher.open(&file.object, file.size);
         // The kernel's page cache may still hold a file that was opened before: then it needs no request.
         let was_opened_before = self.inodes.open(ino);
-        if is_passthrough {
-            self.fetcher.pass_sequence(ino, file.object.key());
-        } else if !was_opened_before {
-            reader.fetch_if_small();
-            self.fetcher.follow_sequence(ino, file.object.key(), false);
-        }
-        if is_whole || is_passthrough {
-            self.hints.on_open_whole(&reader, is_passthrough);
-        }
-        self.seams.on_open(ino, &reader);
+        self.ahead.on_open(ino, &reader, was_opened_before, (is_whole, is_passthrough));
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         let is_named = path.is_some_and(|path| self.config.direct_io.is_match(path));
         // Where the kernel reads by itself, the page cache is that of the disk's file system.
-        let large = if is_named || is_passthrough { None } else { self.direct_io.on_open(ino, file, pid) };
-        let is_direct = is_named || large.as_ref().is_some_and(|large| large.is_direct());
-        let mode = if is_direct { OpenMode::Direct } else { OpenMode::Cached };
-        let fills = self.fills.on_open(ino, file.size);
-        let is_random_map = fills.is_random() && !is_passthrough;
+        let pages = self.page_cache.on_open(ino, file, pid, is_named || is_passthrough);
+        let mode = if is_named || pages.is_direct() { OpenMode::Direct } else { OpenMode::Cached };
+        let is_random_map = pages.is_random() && !is_passthrough;
         let opened_as = match mode {
             _ if is_passthrough => OpenedAs::Passthrough,
             OpenMode::Cached => OpenedAs::Cached,
             OpenMode::Direct => OpenedAs::Direct,
         };
-        self.metrics.opens.at(opened_as).inc();
+        self.instruments.metrics.opens.at(opened_as).inc();
         let reader = self.prefetcher.handle(reader);
-        let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, large, fills);
+        let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, pages);
         let open = Arc::new(open);
         let handle = self.files.insert(OpenFile::Object(open.clone()));
         let opened = Opened { handle, mode, keep_cache, is_random_map };

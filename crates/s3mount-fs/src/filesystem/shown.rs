@@ -11,25 +11,25 @@ impl Filesystem {
     /// The metrics of the mount: those of this crate, those of the crates below it, and those that others
     /// add.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.instruments.registry
     }
 
     /// The metrics of this crate, up to date.
     pub fn metrics(&self) -> &FsMetrics {
-        let metrics = &*self.metrics;
-        let (hints_queued, hints_ahead) = self.hints.counts();
-        let direct = self.direct_io.counts();
+        let metrics = &*self.instruments.metrics;
+        let (hints_queued, hints_ahead) = self.ahead.counts();
+        let direct = self.page_cache.counts();
         metrics.list_requests.set(self.namespace.requests().succeeded());
         metrics.hidden_keys.set(self.namespace.requests().hidden_keys());
         metrics.metadata.set_len(self.namespace.bytes());
         metrics.hints_queued.set_len(hints_queued);
         metrics.hints_ahead.set_len(hints_ahead);
-        metrics.hints_refused.set(self.hints.refused());
+        metrics.hints_refused.set(self.ahead.refused());
         metrics.open_files.set_len(self.files.len());
         metrics.open_folders.set_len(self.directories.len());
         metrics.inodes.set_len(self.inodes.len());
-        metrics.random_map_files.set_len(self.fills.maps().random_files());
-        metrics.refused_readaheads.set(self.fills.maps().refused());
+        metrics.random_map_files.set_len(self.page_cache.maps().random_files());
+        metrics.refused_readaheads.set(self.page_cache.maps().refused());
         metrics.direct_opens.set(direct.opens);
         metrics.direct_kinds.set_len(direct.kinds);
         for (reason, count) in Reason::ALL.iter().zip(direct.back) {
@@ -44,7 +44,7 @@ impl Filesystem {
             return self.show_streams();
         }
         self.metrics();
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.instruments.registry.snapshot();
         if file == Control::Stats { snapshot.json() } else { snapshot.prometheus() }
     }
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use s3mount_metrics::{Listener, Recorder, json_string};
 use s3mount_prefetch::ReaderView;
-use tokio::time::Instant;
 
 use super::Filesystem;
-use crate::FsError;
 use crate::control::Control;
 use crate::control::callers::Caller;
 use crate::numbers::InodeNo;
@@ -22,23 +20,18 @@ impl Filesystem {
     /// Has `.s3mount/events` pass on what is noted in `recorder`.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<Recorder>) -> Self {
-        self.recorder = recorder;
+        self.instruments.recorder = recorder;
         self
     }
 
     /// Where events are noted while somebody listens.
     pub fn recorder(&self) -> &Arc<Recorder> {
-        &self.recorder
+        &self.instruments.recorder
     }
 
     /// Sets the function that knows whose calls have no answer yet. It can be set once.
     pub fn set_callers(&self, who_waits: impl Fn() -> Vec<Caller> + Send + Sync + 'static) {
-        self.callers.set(who_waits);
-    }
-
-    /// Begins to listen to events.
-    pub(super) fn listen(&self) -> Result<Listener, FsError> {
-        self.recorder.listen(Instant::now().into_std()).ok_or(FsError::TooManyListeners)
+        self.instruments.callers.set(who_waits);
     }
 
     /// At most `len` bytes of the events that wait for `listener`.
@@ -68,7 +61,7 @@ impl Filesystem {
         views.sort_by_key(|view| Reverse((view.waiting, view.gets_in_flight, view.unread_bytes)));
         views.truncate(MAX_FILES);
         let files: Vec<_> = views.iter().map(file).collect();
-        let callers = self.callers.now();
+        let callers = self.instruments.callers.now();
         let callers: Vec<_> = callers
             .iter()
             .map(|caller| format!("{{\"pid\": {}, \"waits\": {}}}", caller.pid, caller.waits.as_secs_f64()))

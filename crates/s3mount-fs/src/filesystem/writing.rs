@@ -25,7 +25,7 @@ use s3mount_names::{File, SetDraft, is_file_name};
 
 impl Filesystem {
     pub(super) fn writer(&self) -> Result<&Writer, FsError> {
-        self.writes.as_ref().map(|writes| &writes.writer).ok_or(FsError::ReadOnly)
+        self.writing.writes.as_ref().map(|writes| &writes.writer).ok_or(FsError::ReadOnly)
     }
 
     /// Makes a file and opens it, or opens the one that is there.
@@ -69,9 +69,9 @@ impl Filesystem {
     ) -> Result<(Entry, Opened), FsError> {
         let opener = &opener.into();
         self.writer()?;
-        self.detached.end(opener.thread);
+        self.writing.detached.end(opener.thread);
         let (prefix, held) = self.hold_name(parent, name).await?;
-        self.logs.check(&format!("{prefix}{name}"))?;
+        self.writing.logs.check(&format!("{prefix}{name}"))?;
         loop {
             let fact = self.namespace.ask(&prefix, name).await?;
             let file = match &fact.target {
@@ -121,7 +121,7 @@ impl Filesystem {
         let draft = self.writer()?.create(&format!("{prefix}{name}"), self.new_object(name));
         draft.set_condition(Some(Condition::Absent));
         let file = DraftFile::new(draft, prefix, name, None);
-        if self.attrs.is_some() {
+        if self.attributes.kept.is_some() {
             file.keep_attr(attr, UserMetadata::new());
         }
         match self.namespace.begin_draft(prefix, name, fact, || Some(file.clone())) {
@@ -152,7 +152,7 @@ impl Filesystem {
     ) -> Result<(Arc<str>, NamesGuard<'_>), FsError> {
         loop {
             let prefix = self.writable_directory(parent, name)?;
-            let guard = self.tree_locks.hold_names(&[(&prefix, name)]).await;
+            let guard = self.writing.tree_locks.hold_names(&[(&prefix, name)]).await;
             // The directory may have been renamed meanwhile.
             if self.writable_directory(parent, name)? == prefix {
                 return Ok((prefix, guard));
@@ -167,7 +167,7 @@ impl Filesystem {
 
     /// Whether objects may be written.
     pub fn allows_writes(&self) -> bool {
-        self.writes.is_some()
+        self.writing.writes.is_some()
     }
 
     /// Takes bytes for the file of the daemon's own, or for a draft, where they go to `offset`. What can't be done at
@@ -224,7 +224,7 @@ impl Filesystem {
     ) -> Result<Option<Later>, FsError> {
         match self.files.get(handle) {
             Some(OpenFile::Hints(writer)) => {
-                self.fetcher.take_hints(&writer, data);
+                self.ahead.take_hints(&writer, data);
                 Ok(None)
             }
             Some(OpenFile::Keep(writer)) => Ok(Some(Later::Keep(writer.push(data)))),
@@ -369,7 +369,7 @@ impl Filesystem {
 
     /// What a new object of this name has beside its bytes.
     pub(super) fn new_object(&self, name: &str) -> NewObject {
-        let object = self.writes.as_ref().map(|writes| writes.object.clone()).unwrap_or_default();
+        let object = self.writing.writes.as_ref().map(|writes| writes.object.clone()).unwrap_or_default();
         let by_name = || content_type(name);
         NewObject { content_type: object.content_type.clone().or_else(by_name), ..object }
     }

@@ -26,23 +26,23 @@ struct Open {
 
 /// Opens that have to be repeated.
 #[derive(Debug, Default)]
-pub(super) struct Detached(Mutex<Vec<Open>>);
+pub(crate) struct Detached(Mutex<Vec<Open>>);
 
 impl Detached {
     /// Notes that a thread has to repeat its open of a name.
-    pub(super) fn note(&self, parent: InodeNo, name: &Arc<str>, thread: u32) {
+    pub(crate) fn note(&self, parent: InodeNo, name: &Arc<str>, thread: u32) {
         let mut opens = lock(&self.0);
         opens.retain(|open| open.thread != thread && open.since.elapsed() < REPEATED);
         opens.push(Open { thread, parent, name: name.clone(), since: Instant::now() });
     }
 
     /// Whether an open of a name is about to be repeated.
-    pub(super) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
+    pub(crate) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
         self.is_any(|open| (open.parent, &open.name) == (parent, name))
     }
 
     /// Whether a thread repeats its open. The file may have got another name meanwhile.
-    pub(super) fn is_repeated(&self, thread: u32) -> bool {
+    pub(crate) fn is_repeated(&self, thread: u32) -> bool {
         self.is_any(|open| open.thread == thread)
     }
 
@@ -51,7 +51,7 @@ impl Detached {
     }
 
     /// A thread has not to repeat its open any more.
-    pub(super) fn end(&self, thread: u32) {
+    pub(crate) fn end(&self, thread: u32) {
         lock(&self.0).retain(|open| open.thread != thread);
     }
 }

@@ -27,7 +27,7 @@ struct Cut {
 
 /// The files that are being cut, and those that were cut just now.
 #[derive(Debug, Default)]
-pub(super) struct Cuts {
+pub(crate) struct Cuts {
     files: watch::Sender<BTreeMap<InodeNo, Cut>>,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Cutting {
 
 impl Cuts {
     /// A file is cut from now on.
-    pub(super) fn begin(self: &Arc<Self>, ino: InodeNo) -> Cutting {
+    pub(crate) fn begin(self: &Arc<Self>, ino: InodeNo) -> Cutting {
         let now = Instant::now();
         self.files.send_modify(|files| {
             files.retain(|_, cut| cut.under_way > 0 || now < cut.ended + SETTLES);
@@ -61,13 +61,13 @@ impl Cuts {
     }
 
     /// Whether the kernel may believe that a file is longer than it is.
-    pub(super) fn has(&self, ino: InodeNo) -> bool {
+    pub(crate) fn has(&self, ino: InodeNo) -> bool {
         let files = self.files.borrow();
         files.get(&ino).is_some_and(|cut| cut.under_way > 0 || cut.ended.elapsed() < SETTLES)
     }
 
     /// Waits until the kernel has the size of a file.
-    pub(super) async fn settled(&self, ino: InodeNo) {
+    pub(crate) async fn settled(&self, ino: InodeNo) {
         let mut files = self.files.subscribe();
         let is_over = |files: &BTreeMap<InodeNo, Cut>| files.get(&ino).is_none_or(|cut| cut.under_way == 0);
         let ended = match files.wait_for(is_over).await {

@@ -1,0 +1,39 @@
+//! What a mount tells of itself: its metrics, its events, and whose calls wait.
+
+use std::sync::Arc;
+
+use s3mount_metrics::{Listener, Recorder, Registry};
+use tokio::time::Instant;
+
+use super::callers::Callers;
+use crate::{FsError, FsMetrics};
+
+/// The instruments of a mount.
+#[derive(Debug, Default)]
+pub(crate) struct Instruments {
+    /// The metrics of this crate.
+    pub(crate) metrics: Arc<FsMetrics>,
+    /// All metrics.
+    pub(crate) registry: Registry,
+    /// Where events are noted while somebody listens.
+    pub(crate) recorder: Arc<Recorder>,
+    /// Who knows whose calls have no answer yet.
+    pub(crate) callers: Callers,
+}
+
+impl Instruments {
+    pub(crate) fn new() -> Self {
+        let instruments = Self::default();
+        // `show` brings them up to date: the registry can't own the filesystem, which owns it.
+        instruments.registry.add(instruments.metrics.clone(), || {});
+        instruments
+    }
+
+    /// Begins to listen to events.
+    ///
+    /// # Errors
+    /// `TooManyListeners`.
+    pub(crate) fn listen(&self) -> Result<Listener, FsError> {
+        self.recorder.listen(Instant::now().into_std()).ok_or(FsError::TooManyListeners)
+    }
+}
