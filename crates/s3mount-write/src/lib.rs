@@ -2,7 +2,7 @@
 //!
 //! A [`Draft`] is one file that is being written: its bytes, and what the store has of them. [`Writer`] makes
 //! drafts, and bounds what all of them take together. A [`Copier`] copies whole objects inside the store, and a
-//! [`FolderMove`] moves all objects below a prefix. A [`Journal`] says what is under way, and by it a [`Recovery`]
+//! [`Writer::rename_folder`] moves all objects below a prefix. A [`Journal`] says what is under way, and by it a [`Recovery`]
 //! puts in order what a daemon that was killed has left. Nothing here knows of directories or of FUSE.
 
 mod beside;
@@ -35,10 +35,10 @@ pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;
 pub use error::WriteError;
-pub use folder::{CopyFailed, FolderMove, MoveError, Moved};
+pub use folder::{FolderNames, FolderRename, MoveError, Moved, Sides};
 pub use journal::left::{Found, Left};
 pub use journal::{Intent, Journal, Noted, Owner, Phase, Record, StoreAddress};
 pub use metrics::WriteMetrics;
-pub use recovery::{Recovered, Recovery, Sides};
+pub use recovery::{Recovered, Recovery};
 pub use state::Published;
 pub use writer::Writer;

@@ -119,8 +119,12 @@ impl Writer {
         &self.0.store.bucket
     }
 
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.0.store
+    }
+
     /// Writes down in the journal what begins now.
-    pub fn note(&self, intent: Intent) -> Noted {
+    pub(crate) fn note(&self, intent: Intent) -> Noted {
         self.0.config.journal.note(self.0.now(), intent)
     }
 

@@ -1,17 +1,16 @@
 //! Renaming folders.
 //!
-//! A folder of which the store knows nothing only gets another name. The objects below any other folder are copied
-//! inside the store, and the old ones deleted ([`FolderMove`]). This is not atomic, so its order matters: all
-//! copies are made and found again; then the names of this mount change, at once; then the old objects are deleted.
-//! No name in either folder is changed meanwhile ([`tree_locks`](crate::tree::tree_locks)), and files that are being
+//! A folder of which the store knows nothing only gets another name. The objects below any other folder are moved
+//! inside the store ([`Writer::rename_folder`](s3mount_write::Writer::rename_folder)), which says when the names of this
+//! mount change. No name in either folder is changed meanwhile ([`tree_locks`](crate::tree::tree_locks)), and files that are being
 //! written move with it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use s3mount_object::{Condition, ErrorKind, ObjectError, ObjectId};
-use s3mount_write::{FolderMove, Intent, MoveError, Moved, Phase};
+use s3mount_object::{Condition, ErrorKind, ObjectError};
+use s3mount_write::{FolderNames, FolderRename, MoveError, Moved};
 
 use super::Filesystem;
 use crate::FsError;
@@ -20,7 +19,7 @@ use crate::names::Target;
 use crate::tree::inode::renamed::Renamed;
 use crate::tree::tree_locks::TreesGuard;
 use crate::writes::Place;
-use s3mount_names::{MovedFile, NamesError, StoredIn};
+use s3mount_names::{Emptying, MovedFile, NamesError, StoredIn};
 
 impl From<MoveError> for FsError {
     fn from(error: MoveError) -> Self {
@@ -56,6 +55,29 @@ impl Renaming<'_> {
             old: self.new.clone(),
             new: self.old.clone(),
         }
+    }
+}
+
+/// The names of the mount, for a folder that gets another one.
+struct Names<'a> {
+    fs: &'a Filesystem,
+    renaming: &'a Renaming<'a>,
+}
+
+impl<'a> FolderNames for Names<'a> {
+    type Guard = Option<Emptying<'a, DraftFile>>;
+
+    async fn switch(&self, moved: &[Moved]) {
+        self.fs.move_drafts(self.renaming, moved).await;
+        self.fs.switch(self.renaming, moved);
+    }
+
+    async fn switch_back(&self, moved: &[Moved]) -> Self::Guard {
+        let guard = self.fs.emptying(self.renaming.to.parent);
+        let back = self.renaming.back();
+        self.fs.move_drafts(&back, moved).await;
+        self.fs.switch(&back, moved);
+        guard
     }
 }
 
@@ -101,70 +123,12 @@ impl Filesystem {
     /// folder's own is only deleted.
     async fn move_folder(&self, renaming: &Renaming<'_>, has_marker: bool) -> Result<(), FsError> {
         let writes = self.writes()?;
-        let limit = writes.rights.folder_rename_limit;
-        if limit == 0 {
+        let most = writes.rights.folder_rename_limit;
+        if most == 0 {
             return Err(FsError::CrossDevice);
         }
-        let Renaming { old, new, .. } = renaming;
-        let objects = FolderMove::new(writes.writer.bucket().clone(), self.config.timeout, old, new);
-        let mut sources = objects.sources(limit).await.inspect_err(|error| {
-            tracing::warn!(from = old, to = new, %error, "a folder is not renamed inside the store");
-        })?;
-        let marker = sources.iter().position(|object| has_marker && object.key == *old);
-        let marker = marker.map(|at| sources.remove(at));
-        let intent = |phase| Intent::Rename { from: old.clone(), to: new.clone(), phase };
-        let noted = writes.writer.note(intent(Phase::Copying));
-        let moved = match objects.copy(&sources, &writes.writer.copier()).await {
-            Ok(moved) => moved,
-            Err(failed) => {
-                if !failed.has_left {
-                    noted.done();
-                }
-                return Err(failed.error.into());
-            }
-        };
-        // From here on, whoever finds the folder half moved finishes the move.
-        noted.change_surely(intent(Phase::Deleting)).await;
-        self.move_drafts(renaming, &moved).await;
-        self.switch(renaming, &moved);
-        let mut gone: Vec<ObjectId> = moved.iter().map(|copy| copy.from.clone()).collect();
-        // Which object is deleted first does not depend on which copy ended last.
-        gone.sort_unstable_by(|one, other| one.key().cmp(other.key()));
-        gone.extend(marker.map(|object| ObjectId::new(&object.key, object.meta.etag)));
-        let Some(first) = gone.pop() else {
-            noted.done();
-            return Ok(());
-        };
-        let mut left = objects.delete(vec![first]).await;
-        if left.first().is_some_and(|(_, error)| *error.kind() == ErrorKind::Forbidden) {
-            // Nothing may be deleted here.
-            let _parent = self.emptying(renaming.to.parent);
-            noted.change(intent(Phase::Copying));
-            let back: Vec<Moved> = moved.into_iter().map(Moved::back).collect();
-            self.move_drafts(&renaming.back(), &back).await;
-            self.switch(&renaming.back(), &back);
-            let copies = objects.delete(back.into_iter().map(|copy| copy.from).collect()).await.len();
-            if copies > 0 {
-                tracing::error!(
-                    from = old,
-                    to = new,
-                    copies,
-                    "a folder was not renamed, and copies are left"
-                );
-            } else {
-                noted.done();
-            }
-            return Err(left.remove(0).1.into());
-        }
-        left.extend(objects.delete(gone).await);
-        match left.first() {
-            None => noted.done(),
-            Some((object, error)) => {
-                let (count, key) = (left.len(), object.key());
-                tracing::error!(from = old, to = new, count, key, %error, "old objects of a renamed folder are left");
-            }
-        }
-        Ok(())
+        let rename = FolderRename { from: &renaming.old, to: &renaming.new, has_marker, most };
+        Ok(writes.writer.rename_folder(rename, &Names { fs: self, renaming }).await?)
     }
 
     /// Gives all drafts of a folder their new keys. The copies of their objects become their own.
