@@ -54,15 +54,15 @@ use object::Disk;
 pub use object::by_hand::Hand;
 use object::whole::Named;
 pub use object::{DiskObject, Run};
-use place::{Found, Place};
+use place::{Place, PreparedDirs};
 pub use verify::Verdict;
 pub use walk::{CacheDir, Cached, Described, Evicted, Listings, Stats, WalkError};
 
 /// Objects kept in one directory or several. Cheap to clone. All methods may be called in any thread.
 #[derive(Clone)]
-pub struct DiskCache(Arc<Inner>);
+pub struct DiskCache(Arc<Disks>);
 
-struct Inner {
+struct Disks {
     disks: Vec<Disk>,
     /// How versions are spread over the disks, one place for each.
     places: Vec<Place>,
@@ -127,7 +127,8 @@ impl DiskCache {
         mut start: impl FnMut(&Path, Dir, u64) -> Result<Disk, DiskError>,
     ) -> Result<Self, DiskError> {
         let metrics = Arc::new(DiskMetrics::default());
-        let Found { prepared, twice, mut failed } = place::prepare(&Io::with_clock(clock), &config.dirs);
+        let PreparedDirs { prepared, twice, mut failed } =
+            place::prepare(&Io::with_clock(clock), &config.dirs);
         let all: Vec<Place> = prepared.iter().map(|prepared| prepared.place).collect();
         let (mut disks, mut places) = (Vec::new(), Vec::new());
         for (prepared, place) in prepared.into_iter().zip(&all) {
@@ -149,7 +150,7 @@ impl DiskCache {
         let failed = failed.iter().map(|error| DiskNote::LeftOut { why: error.to_string() });
         let left_out = twice.into_iter().chain(failed).collect();
         let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
-        Ok(Self(Arc::new(Inner { disks, places, left_out, source, queue_bytes, metrics, has_names })))
+        Ok(Self(Arc::new(Disks { disks, places, left_out, source, queue_bytes, metrics, has_names })))
     }
 
     /// Notes for the user about the cache directories.

@@ -4,11 +4,11 @@ use s3mount_metrics::{Counter, Family, Gauge, labels, metrics};
 
 labels! {
     /// What the disk holds of a version that is opened.
-    pub enum Found("found") {
+    pub enum Coverage("found") {
         /// All of it.
         Whole = "whole",
         /// Some blocks of it.
-        Part = "part",
+        Partial = "part",
         /// None of it.
         Nothing = "nothing",
     }
@@ -67,7 +67,7 @@ metrics! {
     /// What the disk cache does.
     pub struct DiskMetrics {
         /// Versions that were looked for in the disk cache, by what was found.
-        looks: Family<Counter, Found> = ("s3mount_disk_cache_looks_total", Count, Experimental),
+        looks: Family<Counter, Coverage> = ("s3mount_disk_cache_looks_total", Count, Experimental),
         /// Reads that the disk cache answered.
         reads: Counter = ("s3mount_disk_cache_reads_total", Count, Experimental),
         /// Bytes that the disk cache answered reads with.

@@ -1,7 +1,7 @@
 //! The readers' view of one version on the disk, and the threads that do the work.
 
 pub(crate) mod checks;
-pub(crate) mod part;
+pub(crate) mod partial;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod record;
@@ -26,7 +26,7 @@ use crate::disk::io::pool::Pool;
 use crate::disk::layout::Hash;
 use crate::disk::metrics::Dropped;
 use crate::disk::object::checks::{Checks, Why};
-use crate::disk::object::part::Parts;
+use crate::disk::object::partial::PartialObjects;
 use crate::disk::object::queue::Queue;
 use crate::disk::object::version::{Look, Offer, Version};
 use crate::disk::object::whole::Named;
@@ -66,12 +66,12 @@ const ENDS_AFTER: Duration = Duration::from_secs(5);
 
 /// One cache directory and its threads.
 #[derive(Debug)]
-pub(crate) struct Disk(Arc<Inner>);
+pub(crate) struct Disk(Arc<SharedDisk>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedDisk {
     dir: Arc<Dir>,
-    parts: Arc<Parts>,
+    parts: Arc<PartialObjects>,
     queue: Queue<Offer>,
     readers: Pool,
     table: Mutex<Table>,
@@ -115,17 +115,17 @@ impl Disk {
     /// Starts the threads. At most `queue_bytes` wait to be written.
     pub(crate) fn start(dir: Dir, queue_bytes: u64) -> std::io::Result<Self> {
         let readers = Pool::new("cache-read".to_owned(), READERS);
-        let inner = Arc::new(Inner::new(dir, Queue::new(queue_bytes), readers));
-        let disk = Self(inner.clone());
-        inner.dir.room.start()?;
+        let shared = Arc::new(SharedDisk::new(dir, Queue::new(queue_bytes), readers));
+        let disk = Self(shared.clone());
+        shared.dir.room.start()?;
         for number in 0..WRITERS {
-            let inner = inner.clone();
+            let shared = shared.clone();
             let name = format!("cache-write-{number}");
-            Builder::new().name(name).spawn(move || inner.queue.work(Offer::keep))?;
+            Builder::new().name(name).spawn(move || shared.queue.work(Offer::keep))?;
         }
-        let checker = inner.clone();
+        let checker = shared.clone();
         Builder::new().name("cache-check".to_owned()).spawn(move || checker.keep_checking())?;
-        Builder::new().name("cache-watch".to_owned()).spawn(move || inner.watch())?;
+        Builder::new().name("cache-watch".to_owned()).spawn(move || shared.watch())?;
         Ok(disk)
     }
 
@@ -162,10 +162,10 @@ impl Disk {
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let began = self.0.dir.clock.now();
         let is_written = self.0.queue.wait_idle(limit);
-        let inner = self.0.clone();
+        let shared = self.0.clone();
         let (sender, receiver) = std::sync::mpsc::channel();
         let kept = move || {
-            inner.keep_house(true);
+            shared.keep_house(true);
             sender.send(()).is_ok()
         };
         drop(self.0.readers.run(self.0.dir.clock.now(), kept));
@@ -221,7 +221,7 @@ impl Drop for Disk {
     }
 }
 
-impl Inner {
+impl SharedDisk {
     fn new(dir: Dir, queue: Queue<Offer>, readers: Pool) -> Self {
         Self {
             synced: Mutex::new(dir.clock.now()),
@@ -274,16 +274,16 @@ impl Inner {
     fn look_after(self: &Arc<Self>, tick: u64) {
         let now = self.dir.clock.now();
         if self.dir.health.tick() {
-            let inner = self.clone();
-            drop(self.readers.run(now, move || inner.probe()));
+            let shared = self.clone();
+            drop(self.readers.run(now, move || shared.probe()));
         }
         let given_up = self.readers.give_up(now, WAITS);
         if given_up > 0 {
             tracing::debug!(given_up, "reads of the disk cache take too long");
         }
         if tick.is_multiple_of(HOUSEKEEPING_TICKS) && self.synced.try_lock().is_ok() {
-            let inner = self.clone();
-            drop(self.readers.run(now, move || inner.keep_house(false)));
+            let shared = self.clone();
+            drop(self.readers.run(now, move || shared.keep_house(false)));
         }
     }
 
@@ -353,7 +353,7 @@ pub struct Run {
 
 /// One version of an object, and what the disk holds of it.
 pub struct DiskObject {
-    disk: Arc<Inner>,
+    disk: Arc<SharedDisk>,
     version: Arc<Version>,
     /// Whether the kernel has got its file.
     was_passed: AtomicBool,

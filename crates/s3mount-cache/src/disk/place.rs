@@ -72,15 +72,15 @@ pub(crate) struct Prepared {
 
 /// The directories that can be used, those of other paths that are among them, and why some can't be used.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct PreparedDirs {
     pub(crate) prepared: Vec<Prepared>,
     pub(crate) twice: Vec<DiskNote>,
     pub(crate) failed: Vec<DiskError>,
 }
 
 /// Makes the directories, or checks them, and finds their places.
-pub(crate) fn prepare(io: &Io, dirs: &[impl AsRef<Path>]) -> Found {
-    let mut found = Found::default();
+pub(crate) fn prepare(io: &Io, dirs: &[impl AsRef<Path>]) -> PreparedDirs {
+    let mut found = PreparedDirs::default();
     let mut usable: Vec<(Layout, Option<DiskNote>, f64)> = Vec::new();
     for layout in dirs.iter().map(|path| Layout::new(path.as_ref())) {
         let weighed = check::prepare(io, &layout).and_then(|note| Ok((note, weight(&layout)?)));

@@ -46,9 +46,9 @@ pub(crate) struct Shard {
 }
 
 /// The parts of a file's name.
-enum Kind {
+enum CacheFileKind {
     Whole,
-    Part,
+    Partial,
     /// A record or a map.
     Note,
     /// A file that will be renamed when it is finished.
@@ -117,7 +117,7 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
         let disk_bytes = taken_bytes(&metadata);
         let used = last_use(&metadata);
         found.disk_bytes += disk_bytes;
-        if matches!(kind, Kind::Unfinished) {
+        if matches!(kind, CacheFileKind::Unfinished) {
             if now.saturating_sub(used) > UNFINISHED {
                 found.leftovers.push(name);
             }
@@ -133,14 +133,14 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
             is_part: false,
         });
         held.disk_bytes += disk_bytes;
-        if matches!(kind, Kind::Note) {
+        if matches!(kind, CacheFileKind::Note) {
             if now.saturating_sub(used) > UNFINISHED {
                 unsure.push((hash, name));
             }
             continue;
         }
-        held.is_whole |= matches!(kind, Kind::Whole);
-        held.is_part |= matches!(kind, Kind::Part);
+        held.is_whole |= matches!(kind, CacheFileKind::Whole);
+        held.is_part |= matches!(kind, CacheFileKind::Partial);
         held.size = metadata.len();
         held.used = held.used.max(used);
         held.written = held.written.max(last_write(&metadata));
@@ -153,13 +153,13 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
     Ok(found)
 }
 
-fn parse(name: &str) -> Option<(Hash, Kind)> {
+fn parse(name: &str) -> Option<(Hash, CacheFileKind)> {
     let (digits, rest) = name.split_at_checked(64)?;
     let kind = match rest {
-        "" => Kind::Whole,
-        ".part" => Kind::Part,
-        ".record" | ".map" => Kind::Note,
-        rest if rest.ends_with(".new") => Kind::Unfinished,
+        "" => CacheFileKind::Whole,
+        ".part" => CacheFileKind::Partial,
+        ".record" | ".map" => CacheFileKind::Note,
+        rest if rest.ends_with(".new") => CacheFileKind::Unfinished,
         _ => return None,
     };
     Some((Hash::parse(digits)?, kind))

@@ -110,11 +110,11 @@ pub(crate) struct Durable {
     /// Open from the beginning, so that syncfs reports every byte that was lost since.
     folder: Mutex<File>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<SyncState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SyncState {
     spans: Spans,
     /// Whether anything was published since the last syncfs.
     has_news: bool,
@@ -125,7 +125,7 @@ impl Durable {
         let (path, marker) = (layout.durable(), layout.marker());
         let folder = Mutex::new(File::open(layout.root())?);
         let spans = load(io, &path)?;
-        Ok(Self { path, marker, folder, clock, state: Mutex::new(State { spans, has_news: false }) })
+        Ok(Self { path, marker, folder, clock, state: Mutex::new(SyncState { spans, has_news: false }) })
     }
 
     /// Begins anew with a directory that has taken the place of the one before.
@@ -136,7 +136,7 @@ impl Durable {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -223,11 +223,11 @@ pub(crate) struct Health {
     path: PathBuf,
     clock: Clock,
     pub(crate) slow: Slowness,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct HealthState {
     policy: Policy,
     /// When the operations began that have not ended, by number.
     in_flight: BTreeMap<u64, SinceBoot>,
@@ -249,17 +249,17 @@ impl Drop for Operation<'_> {
 
 impl Health {
     pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
-        let state = State { policy: Policy::new(), in_flight: BTreeMap::new(), next: 0 };
+        let state = HealthState { policy: Policy::new(), in_flight: BTreeMap::new(), next: 0 };
         let slow = Slowness::new(path.clone(), clock.clone());
         Self { path, clock, slow, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and says so if the disk's condition has changed.
-    fn update<T>(&self, change: impl FnOnce(&mut State, SinceBoot) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut HealthState, SinceBoot) -> T) -> T {
         let now = self.clock.now();
         let (before, result, after) = {
             let mut state = self.lock();

@@ -60,19 +60,19 @@ impl<T> Drop for Answer<T> {
 
 /// A bounded set of threads. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Pool(Arc<Inner>);
+pub(crate) struct Pool(Arc<ThreadPool>);
 
-struct Inner {
+struct ThreadPool {
     name: String,
     max_threads: usize,
-    state: Mutex<State>,
+    state: Mutex<TaskQueue>,
     came: Condvar,
     /// Told of each task where there are no threads.
     bell: Option<Arc<Notify>>,
 }
 
 #[derive(Default)]
-struct State {
+struct TaskQueue {
     tasks: VecDeque<Task>,
     threads: usize,
     idle: usize,
@@ -91,14 +91,14 @@ impl Pool {
     /// At most `max_threads` threads of this name. They are made when they are needed.
     pub(crate) fn new(name: String, max_threads: usize) -> Self {
         let (state, came) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Inner { name, max_threads, state, came, bell: None }))
+        Self(Arc::new(ThreadPool { name, max_threads, state, came, bell: None }))
     }
 
     /// No thread at all: tasks wait for [`step`](Self::step), and `bell` tells of each.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn by_hand(bell: Arc<Notify>) -> Self {
         let (state, came) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Inner { name: String::new(), max_threads: 0, state, came, bell: Some(bell) }))
+        Self(Arc::new(ThreadPool { name: String::new(), max_threads: 0, state, came, bell: Some(bell) }))
     }
 
     /// How many tasks wait.
@@ -180,8 +180,8 @@ impl Pool {
     }
 
     fn start(&self) {
-        let inner = self.0.clone();
-        let started = std::thread::Builder::new().name(self.0.name.clone()).spawn(move || inner.work());
+        let pool = self.0.clone();
+        let started = std::thread::Builder::new().name(self.0.name.clone()).spawn(move || pool.work());
         if let Err(error) = started {
             tracing::warn!(%error, "start a thread of the disk cache");
             self.0.lock().threads -= 1;
@@ -211,8 +211,8 @@ impl Pool {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ThreadPool {
+    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -22,11 +22,11 @@ const RULE: Rule = Rule { good: f64::MAX, first_rest: Duration::from_secs(30) };
 pub(crate) struct Slowness {
     path: PathBuf,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<SlowReads>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SlowReads {
     breaker: Breaker,
     /// How long the last late read took.
     late: Duration,
@@ -42,11 +42,11 @@ fn late(bytes: u64, source: Option<Duration>) -> Duration {
 
 impl Slowness {
     pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
-        let state = State { breaker: Breaker::new(RULE), late: Duration::ZERO, asks: false };
+        let state = SlowReads { breaker: Breaker::new(RULE), late: Duration::ZERO, asks: false };
         Self { path, clock, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlowReads> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::checking::Checking;
-use super::{Disk, Inner, READERS, TICK, WRITERS, lock};
+use super::{Disk, READERS, SharedDisk, TICK, WRITERS, lock};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
 use crate::disk::io::faults::Op;
@@ -22,7 +22,7 @@ const ROOM_TICK: Duration = Duration::from_secs(1);
 
 /// Does what the threads of one cache directory would do, one thing at a time.
 pub struct Hand {
-    disk: Arc<Inner>,
+    disk: Arc<SharedDisk>,
     bell: Arc<Notify>,
     ticks: Mutex<Ticks>,
     /// The objects that are being compared with their checksums.
@@ -61,7 +61,7 @@ pub(crate) fn open(dir: Dir, queue_bytes: u64) -> (Disk, Hand) {
     let bell = Arc::new(Notify::new());
     let (queue, readers) = (Queue::by_hand(queue_bytes, bell.clone()), Pool::by_hand(bell.clone()));
     let now = dir.clock.now();
-    let disk = Arc::new(Inner { is_by_hand: true, ..Inner::new(dir, queue, readers) });
+    let disk = Arc::new(SharedDisk { is_by_hand: true, ..SharedDisk::new(dir, queue, readers) });
     let (look_at, room_at) = (now.after(TICK), now.after(ROOM_TICK));
     let ticks = Mutex::new(Ticks { looked: 0, look_at, room_at, check_at: now });
     (Disk(disk.clone()), Hand { disk, bell, ticks, checked: Mutex::default() })

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DiskObject, Inner};
+use super::{DiskObject, SharedDisk};
 use crate::disk::io::ALIGN;
 use crate::disk::io::health::Condition;
 use crate::disk::object::checks::Why;
@@ -58,7 +58,7 @@ enum Compared {
     Ended,
 }
 
-impl Inner {
+impl SharedDisk {
     /// Compares what is to be compared, until the cache ends.
     pub(super) fn keep_checking(self: &Arc<Self>) {
         let mut checking = Checking::default();
@@ -133,14 +133,14 @@ mod tests {
     use super::Why;
     use crate::disk::DiskCache;
     use crate::disk::layout::Layout;
-    use crate::disk::object::Inner;
+    use crate::disk::object::SharedDisk;
     use crate::disk::object::by_hand::Hand;
     use crate::disk::tests::{BLOCK, config, content, flip, folder, id, offer, range};
 
     const SIZE: u64 = 20 * BLOCK + 9;
 
     /// A cache without threads that holds some objects.
-    fn filled(path: &Path, keys: &[&str]) -> (DiskCache, Hand, Arc<Inner>) {
+    fn filled(path: &Path, keys: &[&str]) -> (DiskCache, Hand, Arc<SharedDisk>) {
         let opened = DiskCache::open_by_hand(&config(path), 1, || 1 << 40);
         let (cache, mut hands) = opened.expect("a directory of this test");
         let hand = hands.pop().expect("a directory");
@@ -152,7 +152,7 @@ mod tests {
         (cache, hand, inner)
     }
 
-    fn push(cache: &DiskCache, disk: &Inner, key: &str, why: Why) {
+    fn push(cache: &DiskCache, disk: &SharedDisk, key: &str, why: Why) {
         disk.checks.push(&cache.object(&id(key), SIZE).version.named, why, disk.dir.clock.now());
     }
 

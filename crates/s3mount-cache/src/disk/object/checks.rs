@@ -32,12 +32,12 @@ pub(crate) enum Why {
 /// Objects that wait to be compared.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    state: Mutex<State>,
+    state: Mutex<CheckQueues>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CheckQueues {
     doubtful: VecDeque<Named>,
     passed: VecDeque<Named>,
     /// All that wait.
@@ -50,7 +50,7 @@ struct State {
 }
 
 impl Checks {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CheckQueues> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl Checks {
                 waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
             }
             None => {
-                let is_idle = |state: &mut State| !state.is_closed && state.waiting.is_empty();
+                let is_idle = |state: &mut CheckQueues| !state.is_closed && state.waiting.is_empty();
                 let waited = self.changed.wait_while(state, is_idle);
                 waited.unwrap_or_else(PoisonError::into_inner).is_closed
             }
@@ -134,7 +134,7 @@ impl Checks {
 
     /// Waits until no object is doubtful, at most for `limit`. Returns whether none is.
     pub(crate) fn wait_doubtful(&self, limit: Duration) -> bool {
-        let is_left = |state: &mut State| state.is_busy || !state.doubtful.is_empty();
+        let is_left = |state: &mut CheckQueues| state.is_busy || !state.doubtful.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -142,7 +142,7 @@ impl Checks {
     /// Ends all comparisons.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
-        *state = State { is_closed: true, ..State::default() };
+        *state = CheckQueues { is_closed: true, ..CheckQueues::default() };
         drop(state);
         self.changed.notify_all();
     }

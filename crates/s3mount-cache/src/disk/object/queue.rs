@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     limit_bytes: u64,
-    state: Mutex<State<T>>,
+    state: Mutex<QueuedItems<T>>,
     /// Something came, or the queue was closed.
     came: Condvar,
     /// Nothing waits any more, and nothing is being written.
@@ -21,7 +21,7 @@ pub(crate) struct Queue<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueuedItems<T> {
     items: VecDeque<(u64, T)>,
     /// Bytes that wait or are being written.
     held_bytes: u64,
@@ -32,7 +32,7 @@ struct State<T> {
 
 impl<T> Queue<T> {
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        let state = State { items: VecDeque::new(), held_bytes: 0, taken: 0, is_closed: false };
+        let state = QueuedItems { items: VecDeque::new(), held_bytes: 0, taken: 0, is_closed: false };
         let (came, is_idle) = (Condvar::new(), Condvar::new());
         Self { limit_bytes, state: Mutex::new(state), came, is_idle, bell: None }
     }
@@ -43,7 +43,7 @@ impl<T> Queue<T> {
         Self { bell: Some(bell), ..Self::new(limit_bytes) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueuedItems<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl<T> Queue<T> {
         self.takes(&state, bytes)
     }
 
-    fn takes(&self, state: &State<T>, bytes: u64) -> bool {
+    fn takes(&self, state: &QueuedItems<T>, bytes: u64) -> bool {
         let fits = state.held_bytes == 0 || state.held_bytes + bytes <= self.limit_bytes;
         fits && !state.is_closed
     }
@@ -104,7 +104,7 @@ impl<T> Queue<T> {
     }
 
     /// An item of so many bytes was written.
-    fn done(&self, bytes: u64) -> MutexGuard<'_, State<T>> {
+    fn done(&self, bytes: u64) -> MutexGuard<'_, QueuedItems<T>> {
         let mut state = self.lock();
         state.taken -= 1;
         state.held_bytes -= bytes;
@@ -147,7 +147,7 @@ impl<T> Queue<T> {
 
     /// Waits until nothing waits or is being written, at most for `limit`. Returns whether that came to pass.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let is_busy = |state: &mut State<T>| state.taken > 0 || !state.items.is_empty();
+        let is_busy = |state: &mut QueuedItems<T>| state.taken > 0 || !state.items.is_empty();
         let waited = self.is_idle.wait_timeout_while(self.lock(), limit, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }

@@ -92,7 +92,7 @@ impl Name {
 
     /// The name that `bytes` hold; `None` if they are damaged, or of another version.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
-        let mut rest = Rest(verified(bytes, hash)?);
+        let mut rest = Decoder(verified(bytes, hash)?);
         Self::take(&mut rest).filter(|_| rest.0.is_empty())
     }
 
@@ -104,7 +104,7 @@ impl Name {
         Some(())
     }
 
-    fn take(rest: &mut Rest<'_>) -> Option<Self> {
+    fn take(rest: &mut Decoder<'_>) -> Option<Self> {
         Some(Self { source: rest.text()?, key: rest.text()?, etag: rest.text()? })
     }
 }
@@ -171,7 +171,7 @@ impl Record {
     /// The record that `bytes` hold; `None` if they are damaged, of another version of the object, or from
     /// another version of the record.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
-        let mut rest = Rest(verified(bytes, hash)?);
+        let mut rest = Decoder(verified(bytes, hash)?);
         let (has_pages, has_name, is_compared) = match rest.array()? {
             [a, b, c, d, VERSION, BLOCK_LOG2, kind @ (0 | PAGES), flags @ 0..=3]
                 if [a, b, c, d] == *MAGIC =>
@@ -206,9 +206,9 @@ fn bits(page: &[u64; PAGE_WORDS]) -> impl Iterator<Item = usize> {
 }
 
 /// What is left to decode.
-struct Rest<'a>(&'a [u8]);
+struct Decoder<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl Decoder<'_> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

@@ -18,8 +18,8 @@ use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
 use crate::disk::io::health::Operation;
-use crate::disk::metrics::{Dropped, Found};
-use crate::disk::object::part::{self, Part, Parts, Written};
+use crate::disk::metrics::{Coverage, Dropped};
+use crate::disk::object::partial::{self, PartialObject, PartialObjects, Written};
 use crate::disk::object::read::{Fault, Source};
 use crate::disk::object::whole::{self, Named, Whole};
 
@@ -38,7 +38,7 @@ pub(crate) enum Held {
     /// Nobody has looked.
     Unknown,
     Nothing,
-    Part(Arc<Part>),
+    Partial(Arc<PartialObject>),
     Whole(Arc<Whole>),
     /// All of it, when its file was closed.
     Closed,
@@ -67,15 +67,15 @@ impl Offer {
 #[derive(Debug)]
 pub(crate) struct Version {
     dir: Arc<Dir>,
-    parts: Arc<Parts>,
+    parts: Arc<PartialObjects>,
     pub(crate) named: Named,
     /// Held by the one who finds out what is there, or makes a part.
     looking: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<VersionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct VersionState {
     held: Held,
     /// When somebody has looked last.
     looked: SinceBoot,
@@ -107,17 +107,26 @@ pub(crate) enum Look {
 }
 
 impl Version {
-    pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
+    pub(crate) fn new(dir: Arc<Dir>, parts: Arc<PartialObjects>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
         let (held, was_in_parts, is_use_due, is_compared) = (Held::Unknown, false, false, false);
         let (right, given_up, is_too_long) = (None, 0, false);
-        let state =
-            State { held, looked, used, was_in_parts, is_use_due, is_compared, right, given_up, is_too_long };
+        let state = VersionState {
+            held,
+            looked,
+            used,
+            was_in_parts,
+            is_use_due,
+            is_compared,
+            right,
+            given_up,
+            is_too_long,
+        };
         let state = Mutex::new(state);
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, VersionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,8 +151,8 @@ impl Version {
         match &state.held {
             Held::Unknown | Held::Closed => false,
             Held::Whole(_) => true,
-            Held::Part(part) if part.is_owned() && !part.is_unfinished() => true,
-            Held::Nothing | Held::Part(_) => self.dir.clock.now().since(state.looked) < LOOK_AGAIN,
+            Held::Partial(part) if part.is_owned() && !part.is_unfinished() => true,
+            Held::Nothing | Held::Partial(_) => self.dir.clock.now().since(state.looked) < LOOK_AGAIN,
         }
     }
 
@@ -161,7 +170,7 @@ impl Version {
         match &self.state().held {
             Held::Unknown | Held::Nothing => (false, size),
             Held::Whole(_) | Held::Closed => (true, size),
-            Held::Part(part) => {
+            Held::Partial(part) => {
                 let (is_here, end) = part.run(offset / BLOCK_BYTES);
                 (is_here, (end * BLOCK_BYTES).min(size))
             }
@@ -178,7 +187,7 @@ impl Version {
     pub(crate) fn whole_file(&self) -> Option<Arc<File>> {
         match &self.state().held {
             Held::Whole(whole) if whole.is_trusted() && self.may_pass(whole) => Some(whole.file.clone()),
-            Held::Whole(_) | Held::Closed | Held::Part(_) | Held::Nothing | Held::Unknown => None,
+            Held::Whole(_) | Held::Closed | Held::Partial(_) | Held::Nothing | Held::Unknown => None,
         }
     }
 
@@ -228,15 +237,15 @@ impl Version {
             }
         };
         let found = match &held {
-            Held::Whole(_) => Found::Whole,
-            Held::Part(_) => Found::Part,
-            Held::Nothing | Held::Closed | Held::Unknown => Found::Nothing,
+            Held::Whole(_) => Coverage::Whole,
+            Held::Partial(_) => Coverage::Partial,
+            Held::Nothing | Held::Closed | Held::Unknown => Coverage::Nothing,
         };
         if is_first && purpose != Look::Check {
             self.dir.metrics.looks.at(found).inc();
         }
         if is_first {
-            self.state().was_in_parts = found == Found::Part;
+            self.state().was_in_parts = found == Coverage::Partial;
         }
         let is_due = is_first || std::mem::take(&mut self.state().is_use_due);
         if is_due && purpose == Look::Use {
@@ -249,7 +258,7 @@ impl Version {
     fn note_use(&self, held: &Held) {
         let file = match held {
             Held::Whole(whole) => Some(&*whole.file),
-            Held::Part(part) => Some(&*part.file),
+            Held::Partial(part) => Some(&*part.file),
             Held::Nothing | Held::Closed | Held::Unknown => None,
         };
         self.dir.room.on_use(&self.named.hash, file, file.is_some());
@@ -265,12 +274,16 @@ impl Version {
         let own = self.parts.get(&self.named.hash);
         let part = match own {
             Some(part) => Some(part),
-            None => Part::open(&self.dir, &self.named)?.map(Arc::new),
+            None => PartialObject::open(&self.dir, &self.named)?.map(Arc::new),
         };
         let Some(mut part) = part else { return Ok(Held::Nothing) };
         if part.is_unfinished() {
             // An error, or a kill, has left it so.
-            let owned = if part.is_owned() { None } else { Part::own(&self.dir, &self.named)?.map(Arc::new) };
+            let owned = if part.is_owned() {
+                None
+            } else {
+                PartialObject::own(&self.dir, &self.named)?.map(Arc::new)
+            };
             part = owned.unwrap_or(part);
             if part.begins_to_finish() {
                 match self.finish(&part) {
@@ -281,11 +294,11 @@ impl Version {
                 }
             }
         }
-        Ok(Held::Part(part))
+        Ok(Held::Partial(part))
     }
 
     /// Makes a part that is complete the whole object.
-    fn finish(&self, part: &Part) -> io::Result<Option<Whole>> {
+    fn finish(&self, part: &PartialObject) -> io::Result<Option<Whole>> {
         let right = self.state().right;
         let is_compared = right.is_some_and(|right| right == part.sum(self.named.size));
         let whole = part.finish(&self.dir, &self.named, is_compared)?;
@@ -304,7 +317,7 @@ impl Version {
                 let sums = whole.sums.get(touched.start as usize..touched.end as usize);
                 sums.map(|sums| self.source(&whole.file, whole.is_direct).read(range, sums, into))
             }
-            Held::Part(part) => {
+            Held::Partial(part) => {
                 let sums = part.sums(touched.clone());
                 sums.map(|sums| self.source(&part.file, part.is_direct).read(range, &sums, into))
             }
@@ -362,7 +375,7 @@ impl Version {
         let dropped = match self.held() {
             Held::Whole(_) | Held::Closed => return Ok(None),
             Held::Nothing | Held::Unknown if is_all => self.publish(bytes, *is_compared),
-            Held::Nothing | Held::Unknown | Held::Part(_) => self.add(*range, bytes),
+            Held::Nothing | Held::Unknown | Held::Partial(_) => self.add(*range, bytes),
         };
         if self.given_up() != offer.given_up {
             // They turned out to be wrong while they were written.
@@ -413,16 +426,16 @@ impl Version {
     }
 
     /// The part that this process fills. `None` if another does, or if the object is whole by now.
-    fn own_part(&self) -> io::Result<Option<Arc<Part>>> {
+    fn own_part(&self) -> io::Result<Option<Arc<PartialObject>>> {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         match self.held() {
-            Held::Part(part) if part.is_owned() => return Ok(Some(part)),
+            Held::Partial(part) if part.is_owned() => return Ok(Some(part)),
             Held::Whole(_) | Held::Closed => return Ok(None),
-            Held::Part(_) | Held::Nothing | Held::Unknown => {}
+            Held::Partial(_) | Held::Nothing | Held::Unknown => {}
         }
-        let Some(part) = Part::own(&self.dir, &self.named)?.map(Arc::new) else { return Ok(None) };
+        let Some(part) = PartialObject::own(&self.dir, &self.named)?.map(Arc::new) else { return Ok(None) };
         self.parts.insert(&self.named, &part);
-        self.set(Held::Part(part.clone()));
+        self.set(Held::Partial(part.clone()));
         Ok(Some(part))
     }
 
@@ -433,10 +446,10 @@ impl Version {
             (state.held.clone(), self.dir.clock.now().since(state.used) >= CLOSE_AFTER)
         };
         match &held {
-            Held::Whole(whole) if part::is_deleted(&whole.file) => self.replace(&held, Held::Unknown),
+            Held::Whole(whole) if partial::is_deleted(&whole.file) => self.replace(&held, Held::Unknown),
             Held::Whole(whole) if is_idle && whole.is_trusted() => self.replace(&held, Held::Closed),
-            Held::Part(part) if part.is_deleted() => self.replace(&held, Held::Unknown),
-            Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => {}
+            Held::Partial(part) if part.is_deleted() => self.replace(&held, Held::Unknown),
+            Held::Whole(_) | Held::Partial(_) | Held::Nothing | Held::Closed | Held::Unknown => {}
         }
     }
 
@@ -445,7 +458,7 @@ impl Version {
         let mut state = self.state();
         let is_same = match (&state.held, before) {
             (Held::Whole(now), Held::Whole(before)) => Arc::ptr_eq(now, before),
-            (Held::Part(now), Held::Part(before)) => Arc::ptr_eq(now, before),
+            (Held::Partial(now), Held::Partial(before)) => Arc::ptr_eq(now, before),
             _ => false,
         };
         if is_same {
@@ -469,13 +482,13 @@ impl Version {
     /// Deletes all of it.
     pub(crate) fn delete(&self, held: &Held) {
         let part = match held {
-            Held::Part(part) if part.is_owned() => Some(part.clone()),
+            Held::Partial(part) if part.is_owned() => Some(part.clone()),
             _ => self.parts.get(&self.named.hash),
         };
         self.parts.remove(&self.named.hash);
         let part = match part {
             Some(part) => part.forget(&self.dir, &self.named),
-            None => part::discard(&self.dir, &self.named),
+            None => partial::discard(&self.dir, &self.named),
         };
         if let Err(error) = whole::remove(&self.dir, &self.named).and(part) {
             self.dir.health.on_error("delete", &error);

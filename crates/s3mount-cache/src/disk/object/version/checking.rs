@@ -43,7 +43,7 @@ impl Version {
         self.look(Look::Check);
         match self.held() {
             Held::Whole(whole) if in_any_case || !whole.is_trusted() => Some(whole),
-            Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => None,
+            Held::Whole(_) | Held::Partial(_) | Held::Nothing | Held::Closed | Held::Unknown => None,
         }
     }
 
@@ -94,7 +94,7 @@ impl Version {
     /// Takes out what is damaged: a whole object, or blocks of a part.
     fn take_out(&self, held: &Held, touched: Range<u64>) {
         match held {
-            Held::Part(part) => part.take_out(&self.dir, &self.named, touched),
+            Held::Partial(part) => part.take_out(&self.dir, &self.named, touched),
             Held::Whole(_) | Held::Closed | Held::Nothing | Held::Unknown => self.delete(&self.give_up()),
         }
     }

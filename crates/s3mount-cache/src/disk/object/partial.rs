@@ -1,10 +1,10 @@
 //! Partly fetched objects: a sparse file as long as the object, and a map of the blocks that are there.
 //!
-//! One process fills a part, and holds a lock on its file for that. Others read the blocks that the map had
+//! One process fills a partial object, and holds a lock on its file for that. Others read the blocks that the map had
 //! when they looked. Every block is compared with its checksum when it is read, so a map may be older than the
 //! file, and newer than what survived a power cut.
 //!
-//! A part that has all blocks becomes the whole object: it gets its record, then a second name, and loses the
+//! A partial object that has all blocks becomes the whole object: it gets its record, then a second name, and loses the
 //! first.
 
 use std::collections::HashMap;
@@ -27,8 +27,8 @@ use crate::disk::object::whole::{self, Named, Whole, disk_bytes};
 /// most.
 const SAVE_BYTES: u64 = 64 << 20;
 
-/// The map takes 8 bytes for each 128 KiB that are here. With this share, all maps that are written while a part is
-/// filled take a 64th of its bytes, however large it is.
+/// The map takes 8 bytes for each 128 KiB that are here. With this share, all maps that are written while a partial
+/// object is filled take a 64th of its bytes, however large it is.
 const SAVE_SHARE: u64 = 256;
 
 /// The map is replaced when it has lacked blocks for this time, or as many times it as there are [`SLOW_BYTES`] here.
@@ -43,20 +43,20 @@ const LONGEST_RUN: u64 = 1 << 16;
 
 /// A partly fetched object that is open.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PartialObject {
     /// For reading.
     pub(crate) file: Arc<File>,
     /// Whether reads of the file leave the page cache out.
     pub(crate) is_direct: bool,
-    /// For writing, and locked. `None` if another process fills the part.
+    /// For writing, and locked. `None` if another process fills the partial object.
     writer: Option<File>,
     /// When its first block was written, if that was in this boot.
     began: Option<SinceBoot>,
-    state: Mutex<State>,
+    state: Mutex<BlockMap>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BlockMap {
     here: BlockSet,
     /// Blocks that are being written.
     claimed: BlockSet,
@@ -68,7 +68,7 @@ struct State {
     is_finished: bool,
 }
 
-impl State {
+impl BlockMap {
     /// Whether the map lacks so much that it is replaced at once.
     fn is_due(&self) -> bool {
         self.unsaved_bytes >= SAVE_BYTES.max(self.held_bytes() / SAVE_SHARE)
@@ -97,7 +97,7 @@ pub(crate) enum Written {
     NoRoom,
 }
 
-impl Part {
+impl PartialObject {
     /// Opens what another process has fetched, for reading.
     pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
         let (file, is_direct) = match dir.io.open(&dir.layout.part(&named.hash)) {
@@ -112,14 +112,14 @@ impl Part {
         Ok(map.map(|map| Self::new((file, is_direct), None, map)))
     }
 
-    /// Opens or makes the part, for filling it. `None` if another process does.
+    /// Opens or makes the partial object, for filling it. `None` if another process does.
     pub(crate) fn own(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
         let path = dir.layout.part(&named.hash);
         let writer = dir.io.open_or_create(&path)?;
         if writer.try_lock().is_err() {
             return Ok(None);
         }
-        // Whoever had the lock may have finished or deleted the part meanwhile. The name of a part that is
+        // Whoever had the lock may have finished or deleted the partial object meanwhile. The name of one that is
         // finished is left behind by a kill.
         let is_at_path = writer.metadata().is_ok_and(|open| identity::at(&path) == Some(identity::of(&open)));
         if dir.layout.whole(&named.hash).exists() || !is_at_path {
@@ -133,7 +133,7 @@ impl Part {
         let map = match known {
             Some(map) => map,
             None => {
-                // A map without its part is left behind by a kill. It must not be taken for that of this one.
+                // A map without its partial object is left behind by a kill. It must not be taken for that of this one.
                 dir.io.remove(&dir.layout.map(&named.hash))?;
                 if let Err(error) = dir.io.make_empty(&writer, named.size) {
                     dir.io.remove(&path)?;
@@ -149,11 +149,11 @@ impl Part {
         let Map { here, sums, began } = map;
         let (claimed, file) = (BlockSet::new(sums.len() as u64), Arc::new(file));
         let (unsaved_bytes, unsaved, is_finished) = (0, None, false);
-        let state = State { here, claimed, sums, unsaved_bytes, unsaved, is_finished };
+        let state = BlockMap { here, claimed, sums, unsaved_bytes, unsaved, is_finished };
         Self { file, is_direct, writer, began, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BlockMap> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,7 +184,7 @@ impl Part {
             if state.here.has(block) {
                 state.here.remove(block);
                 state.claimed.remove(block);
-                // Of a part that another process fills, that one counts the bytes.
+                // Of a partial object that another process fills, that one counts the bytes.
                 if self.is_owned() {
                     dir.room.give_back(disk_bytes(blocks::bytes(&(block..block + 1), named.size).len()));
                 }
@@ -301,12 +301,12 @@ impl Part {
         dir.io.replace(&dir.layout.map(&named.hash), &map)
     }
 
-    /// The CRC-64/NVME of all bytes of a part that is complete.
+    /// The CRC-64/NVME of all bytes of a partial object that is complete.
     pub(crate) fn sum(&self, size: u64) -> u64 {
         blocks::joined(&self.lock().sums, size)
     }
 
-    /// Makes the whole object of a part that is complete. It may have been compared with the store's checksum.
+    /// Makes the whole object of a partial one that is complete. It may have been compared with the store's checksum.
     pub(crate) fn finish(&self, dir: &Dir, named: &Named, is_compared: bool) -> io::Result<Option<Whole>> {
         let Some(writer) = &self.writer else { return Ok(None) };
         let finished = self.publish(dir, named, writer, is_compared);
@@ -340,14 +340,14 @@ impl Part {
         Ok(is_first.then(|| Whole::of_part(dir, &self.file, self.is_direct, record)))
     }
 
-    /// Deletes the part's name and its map. To be called only by the process that fills it.
+    /// Deletes the partial object's name and its map. To be called only by the process that fills it.
     fn remove(&self, dir: &Dir, named: &Named) -> io::Result<()> {
         dir.io.remove(&dir.layout.part(&named.hash))?;
         dir.io.remove(&dir.layout.map(&named.hash))?;
         Ok(())
     }
 
-    /// Deletes the part: its bytes are of no use.
+    /// Deletes the partial object: its bytes are of no use.
     pub(crate) fn forget(&self, dir: &Dir, named: &Named) -> io::Result<()> {
         if !self.is_owned() {
             return Ok(());
@@ -365,7 +365,7 @@ impl Part {
     }
 }
 
-/// What the map of a part says.
+/// What the map of a partial object says.
 struct Map {
     here: BlockSet,
     sums: Vec<u64>,
@@ -382,12 +382,12 @@ impl Map {
     }
 }
 
-/// The map of a part, if it has one.
+/// The map of a partial object, if it has one.
 fn load_map(dir: &Dir, named: &Named) -> io::Result<Option<Map>> {
     let bytes = match dir.io.load(&dir.layout.map(&named.hash)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // Nobody can use a part whose map can't be read.
+        // Nobody can use a partial object whose map can't be read.
         Err(error) if dir.health.on_read_error(&named.hash, "read the map of", &error) => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -402,7 +402,7 @@ pub(crate) fn is_deleted(file: &File) -> bool {
     file.metadata().is_ok_and(|file| file.nlink() == 0)
 }
 
-/// Deletes a part that no process fills.
+/// Deletes a partial object that no process fills.
 pub(crate) fn discard(dir: &Dir, named: &Named) -> io::Result<()> {
     let path = dir.layout.part(&named.hash);
     match File::open(&path) {
@@ -416,20 +416,20 @@ pub(crate) fn discard(dir: &Dir, named: &Named) -> io::Result<()> {
     Ok(())
 }
 
-/// The parts that this process fills. Each stays here while anybody uses it, and until its map is saved.
+/// The partial objects that this process fills. Each stays here while anybody uses it, and until its map is saved.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Mutex<HashMap<Hash, (Named, Arc<Part>)>>);
+pub(crate) struct PartialObjects(Mutex<HashMap<Hash, (Named, Arc<PartialObject>)>>);
 
-impl Parts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Hash, (Named, Arc<Part>)>> {
+impl PartialObjects {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Hash, (Named, Arc<PartialObject>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, hash: &Hash) -> Option<Arc<Part>> {
+    pub(crate) fn get(&self, hash: &Hash) -> Option<Arc<PartialObject>> {
         self.lock().get(hash).map(|(_, part)| part.clone())
     }
 
-    pub(crate) fn insert(&self, named: &Named, part: &Arc<Part>) {
+    pub(crate) fn insert(&self, named: &Named, part: &Arc<PartialObject>) {
         self.lock().insert(named.hash, (named.clone(), part.clone()));
     }
 
@@ -438,14 +438,14 @@ impl Parts {
         drop(removed);
     }
 
-    /// Lets all parts go.
+    /// Lets all partial objects go.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn clear(&self) {
         let parts = std::mem::take(&mut *self.lock());
         drop(parts);
     }
 
-    /// Saves the maps that are due, or all if that is `urgent`, and closes the parts that nobody uses.
+    /// Saves the maps that are due, or all if that is `urgent`, and closes the partial objects that nobody uses.
     pub(crate) fn tidy(&self, dir: &Dir, urgent: bool) {
         let now = dir.clock.now();
         let mut parts: Vec<_> = self.lock().values().cloned().collect();
