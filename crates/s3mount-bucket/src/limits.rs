@@ -19,11 +19,11 @@ const CLASSES: usize = Class::ALL.len();
 #[derive(Debug)]
 pub struct Limits {
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<ClassQueues>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClassQueues {
     running: [usize; CLASSES],
     waiting: [VecDeque<oneshot::Sender<Permit>>; CLASSES],
     /// The class that is served first the next time.
@@ -84,11 +84,11 @@ impl Limits {
         is_free.then(|| self.take(&mut state, class))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClassQueues> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_room(&self, state: &State, class: Class) -> bool {
+    fn has_room(&self, state: &ClassQueues, class: Class) -> bool {
         let all: usize = state.running.iter().sum();
         // Both kinds of GETs together are reads.
         let (read, ahead) = (Class::Read as usize, Class::Ahead as usize);
@@ -100,7 +100,7 @@ impl Limits {
         all < self.most && of_class < self.most(class)
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, class: Class) -> Permit {
+    fn take(self: &Arc<Self>, state: &mut ClassQueues, class: Class) -> Permit {
         state.running[class as usize] += 1;
         Permit { limits: self.clone(), class }
     }

@@ -32,22 +32,22 @@ pub enum Priority {
 
 /// All payload memory of the daemon: one region of the budget's size. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct BufferPool(Arc<Inner>);
+pub struct BufferPool(Arc<SharedPool>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedPool {
     region: Region,
     budget: MemoryBudget,
     /// How many bytes [`Priority::Prefetch`] leaves free: one sixteenth of the limit, so that readers get a
     /// buffer at once while windows are full.
     reserve_bytes: u64,
     max_buffer_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<FreeMemory>,
     waiting: AtomicU64,
 }
 
 #[derive(Debug)]
-struct State {
+struct FreeMemory {
     buddy: Buddy,
     pages: Pages,
     /// Readers that wait.
@@ -68,8 +68,8 @@ impl BufferPool {
         let max_order = (MAX_BUFFER_BYTES / UNIT_BYTES).min(units).ilog2();
         let region = Region::new(units * UNIT_BYTES)?;
         let buddy = Buddy::new(units, max_order);
-        let state = State { buddy, pages: Pages::new(units * UNIT_BYTES), queue: Queue::new() };
-        Ok(Self(Arc::new(Inner {
+        let state = FreeMemory { buddy, pages: Pages::new(units * UNIT_BYTES), queue: Queue::new() };
+        Ok(Self(Arc::new(SharedPool {
             region,
             reserve_bytes: budget.limit_bytes() / 16,
             budget,
@@ -166,7 +166,7 @@ impl BufferPool {
     /// Returns how many bytes that were. Call it again until it returns 0.
     pub fn trim(&self, unused_ticks: u32) -> u64 {
         let batch = {
-            let State { buddy, pages, queue } = &mut *lock(&self.0.state);
+            let FreeMemory { buddy, pages, queue } = &mut *lock(&self.0.state);
             if !queue.is_empty() {
                 return 0;
             }
@@ -178,7 +178,7 @@ impl BufferPool {
         }
         let bytes = batch.bytes();
         if bytes > 0 {
-            let State { buddy, pages, .. } = &mut *lock(&self.0.state);
+            let FreeMemory { buddy, pages, .. } = &mut *lock(&self.0.state);
             pages.give_back(buddy, batch);
         }
         // A reader that came meanwhile may have missed these bytes.
@@ -187,7 +187,7 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes or, where that much is free in pieces, of the longest piece.
-    fn cut_up_to(&self, state: &mut State, len: usize, unit: usize, keep_free: u64) -> Option<Buffer> {
+    fn cut_up_to(&self, state: &mut FreeMemory, len: usize, unit: usize, keep_free: u64) -> Option<Buffer> {
         if let Some(buffer) = self.cut(state, len, keep_free) {
             return Some(buffer);
         }
@@ -198,7 +198,7 @@ impl BufferPool {
         is_free.then(|| halves.find_map(|len| self.cut(state, len, keep_free))).flatten()
     }
 
-    fn cut(&self, state: &mut State, len: usize, keep_free: u64) -> Option<Buffer> {
+    fn cut(&self, state: &mut FreeMemory, len: usize, keep_free: u64) -> Option<Buffer> {
         assert!(0 < len && len <= self.0.max_buffer_bytes, "buffer of {len} bytes asked for");
         let units = len.div_ceil(UNIT_BYTES);
         let reservation = self.0.budget.try_reserve((units * UNIT_BYTES) as u64, keep_free)?;

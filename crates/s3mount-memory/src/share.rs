@@ -43,10 +43,10 @@ pub enum Pieces {
 /// handed out only as a whole of all that a caller needs ([`Need::Least`]): a caller that has memory of that half goes
 /// on to the end without waiting, and gives all of it back. Both halves serve in order of arrival.
 #[derive(Clone, Debug)]
-pub struct Share(Arc<Inner>);
+pub struct Share(Arc<Halves>);
 
 #[derive(Debug)]
-struct Inner {
+struct Halves {
     pool: BufferPool,
     /// Permits count [`UNIT_BYTES`].
     more: Arc<Semaphore>,
@@ -99,7 +99,7 @@ impl Share {
         let units =
             usize::try_from(limit_bytes.min(pool.budget().limit_bytes())).unwrap_or(usize::MAX) / UNIT_BYTES;
         let least = units / 2;
-        Self(Arc::new(Inner {
+        Self(Arc::new(Halves {
             pool,
             more: Arc::new(Semaphore::new(units - least)),
             least: Arc::new(Semaphore::new(least)),

@@ -64,7 +64,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum BreakerState {
     Working,
     Resting { until: Duration },
     Probing { since: Duration },
@@ -74,7 +74,7 @@ enum State {
 #[derive(Debug)]
 pub struct Breaker {
     rule: Rule,
-    state: State,
+    state: BreakerState,
     score: f64,
     /// The last rest, and when it ended. The next one is twice as long if it comes soon after.
     rest: Duration,
@@ -84,20 +84,26 @@ pub struct Breaker {
 impl Breaker {
     /// One that judges by `rule`, for a tier that works.
     pub fn new(rule: Rule) -> Self {
-        Self { rule, state: State::Working, score: 0.0, rest: Duration::ZERO, worked_since: Duration::ZERO }
+        Self {
+            rule,
+            state: BreakerState::Working,
+            score: 0.0,
+            rest: Duration::ZERO,
+            worked_since: Duration::ZERO,
+        }
     }
 
     /// Whether the tier is left alone.
     pub fn rests(&self) -> bool {
-        !matches!(self.state, State::Working)
+        !matches!(self.state, BreakerState::Working)
     }
 
     /// Whether a request would be admitted now.
     pub fn would_admit(&self, now: Duration) -> bool {
         match self.state {
-            State::Working => true,
-            State::Resting { until } => now >= until,
-            State::Probing { since } => now >= since + PROBE_LIMIT,
+            BreakerState::Working => true,
+            BreakerState::Resting { until } => now >= until,
+            BreakerState::Probing { since } => now >= since + PROBE_LIMIT,
         }
     }
 
@@ -105,7 +111,7 @@ impl Breaker {
     pub fn admit(&mut self, now: Duration) -> bool {
         let is_admitted = self.would_admit(now);
         if is_admitted && self.rests() {
-            self.state = State::Probing { since: now };
+            self.state = BreakerState::Probing { since: now };
         }
         is_admitted
     }
@@ -114,9 +120,9 @@ impl Breaker {
     pub fn on_good(&mut self, now: Duration) -> Change {
         self.score = (self.score - self.rule.good).max(0.0);
         match self.state {
-            State::Working | State::Resting { .. } => Change::None,
-            State::Probing { .. } => {
-                (self.state, self.score, self.worked_since) = (State::Working, 0.0, now);
+            BreakerState::Working | BreakerState::Resting { .. } => Change::None,
+            BreakerState::Probing { .. } => {
+                (self.state, self.score, self.worked_since) = (BreakerState::Working, 0.0, now);
                 Change::Works
             }
         }
@@ -125,7 +131,7 @@ impl Breaker {
     /// The rest is over at once: what is asked instead is no better.
     pub fn end_rest(&mut self, now: Duration) {
         if self.rests() {
-            (self.state, self.score, self.worked_since) = (State::Working, 0.0, now);
+            (self.state, self.score, self.worked_since) = (BreakerState::Working, 0.0, now);
         }
     }
 
@@ -136,15 +142,15 @@ impl Breaker {
             Fault::Silence => MOST / 2.0,
         };
         let was_working = match self.state {
-            State::Resting { .. } => return Change::None,
-            State::Working if self.score < MOST => return Change::None,
-            State::Working => true,
-            State::Probing { .. } => false,
+            BreakerState::Resting { .. } => return Change::None,
+            BreakerState::Working if self.score < MOST => return Change::None,
+            BreakerState::Working => true,
+            BreakerState::Probing { .. } => false,
         };
         let is_soon = !was_working || now.saturating_sub(self.worked_since) < self.rest;
         let rest = if is_soon { self.rest * 2 } else { self.rule.first_rest };
         self.rest = rest.clamp(self.rule.first_rest, LONGEST_REST);
-        self.state = State::Resting { until: now + self.rest };
+        self.state = BreakerState::Resting { until: now + self.rest };
         if was_working { Change::Rests(self.rest) } else { Change::RestsOn(self.rest) }
     }
 }

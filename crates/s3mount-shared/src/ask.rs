@@ -10,17 +10,17 @@ use tokio::time::{Instant, timeout};
 
 use crate::Miss;
 use crate::block::Block;
-use crate::inner::{Failure, Inner, Kind};
 use crate::lease::{Claim, Ended};
 use crate::lent::lend;
 use crate::metrics::MissReason;
 use crate::patience::LIMIT_MOST;
 use crate::sums::Sums;
+use crate::tier_state::{Failure, RequestKind, TierState};
 
 /// Why the tier has brought nothing, and the buffer, if it came back.
 type Nothing<B> = (Option<B>, MissReason);
 
-impl Inner {
+impl TierState {
     pub(crate) async fn get<B: PartBuffer>(
         self: &Arc<Self>,
         object: &ObjectId,
@@ -81,7 +81,7 @@ impl Inner {
         if into.as_ref().len() < len {
             return Err((Some(into), MissReason::Busy));
         }
-        if !self.admits(Kind::Read) {
+        if !self.admits(RequestKind::Read) {
             return Err((Some(into), MissReason::Resting));
         }
         let (until, mut backoff) = (self.now() + LIMIT_MOST, self.blocks.backoff());
@@ -97,7 +97,7 @@ impl Inner {
                 Err(nothing) => return Err(nothing),
             };
             if !self.pauses(&mut backoff, until).await {
-                self.on_throttled(Kind::Read);
+                self.on_throttled(RequestKind::Read);
                 return Err((Some(into), MissReason::Throttled));
             }
         }
@@ -164,9 +164,9 @@ impl Inner {
                 self.metrics.get_times.note_time(took);
                 self.policy().patience.note_get(range.len(), took);
                 if took > late {
-                    self.on_late(Kind::Read, took);
+                    self.on_late(RequestKind::Read, took);
                 } else {
-                    self.on_good(Kind::Read);
+                    self.on_good(RequestKind::Read);
                 }
                 let sums = Sums::from_metadata(&answer.metadata, block);
                 if sums.is_some_and(|sums| sums.hold(block, range, &answer.bytes)) {
@@ -177,7 +177,7 @@ impl Inner {
             }
             Ok(Err(error)) => match error.kind() {
                 ErrorKind::NotFound => {
-                    self.on_good(Kind::Read);
+                    self.on_good(RequestKind::Read);
                     self.books()
                         .notes
                         .update(block, |note| (note.is_there, note.is_damaged) = (false, false));
@@ -190,12 +190,12 @@ impl Inner {
                     Err(MissReason::Damaged)
                 }
                 _ => {
-                    self.on_failure(Kind::Read, &Failure::Error(error));
+                    self.on_failure(RequestKind::Read, &Failure::Error(error));
                     Err(MissReason::Failed)
                 }
             },
             Err(_) => {
-                self.on_failure(Kind::Read, &Failure::Silence(limit));
+                self.on_failure(RequestKind::Read, &Failure::Silence(limit));
                 Err(MissReason::Failed)
             }
         }

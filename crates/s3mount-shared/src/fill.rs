@@ -9,21 +9,21 @@ use s3mount_object::{GetObject, ObjectId};
 use tokio::time::timeout;
 
 use crate::block::Block;
-use crate::inner::Inner;
 use crate::lease::Claim;
+use crate::tier_state::TierState;
 
 /// The source may take this long for a block. No read waits for it.
 const FILL_LIMIT: Duration = Duration::from_secs(30);
 
-impl Inner {
+impl TierState {
     /// Fetches a block in the background, unless others are fetched or memory is short. Then a later read of
     /// the block tries again.
     pub(crate) fn fill(self: &Arc<Self>, object: &ObjectId, block: Block) {
         let Ok(permit) = self.fills.clone().try_acquire_owned() else { return };
         self.books().notes.update(&block, |note| note.missed_bytes = 0);
-        let (inner, object) = (self.clone(), object.clone());
+        let (tier, object) = (self.clone(), object.clone());
         self.runtime.spawn(async move {
-            inner.fetch_whole(&object, block).await;
+            tier.fetch_whole(&object, block).await;
             drop(permit);
         });
     }

@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::block::Block;
 use crate::holders::Holder;
-use crate::inner::{Failure, Inner, Kind};
 use crate::metrics::LeaseOutcome;
 use crate::patience::LIMIT_MOST;
+use crate::tier_state::{Failure, RequestKind, TierState};
 
 /// The bytes of a lease, for people who look into the bucket.
 const TEXT: &[u8] =
@@ -32,7 +32,7 @@ const TURNS: u32 = 3;
 /// Keeps room in the queue of uploads for a block that this mount has promised to the others. Dropping it
 /// gives the room back.
 pub struct Lease {
-    inner: Arc<Inner>,
+    tier: Arc<TierState>,
     bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.inner.books().promised_bytes -= self.bytes;
+        self.tier.books().promised_bytes -= self.bytes;
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Claim {
     Taken(Promise),
 }
 
-impl Inner {
+impl TierState {
     /// Finds the mount that fetches a block that is not in the tier. `broken` is an earlier promise of it that was not
     /// kept.
     pub(crate) async fn claim(self: &Arc<Self>, block: &Block, broken: Option<Promise>) -> Claim {
@@ -111,7 +111,7 @@ impl Inner {
         if looks_first && let Some(promise) = self.promise(block, turn).await {
             return Claim::Taken(promise);
         }
-        if !self.admits(Kind::Write) {
+        if !self.admits(RequestKind::Write) {
             return Claim::Free;
         }
         let outcome = self.put_lease(block, turn).await;
@@ -140,7 +140,7 @@ impl Inner {
         let is_ours = books.notes.get(block).is_ours();
         if books.has_room(block.len(), self.config.queue_bytes) {
             books.promised_bytes += block.len();
-            return (Some(Lease { inner: self.clone(), bytes: block.len() }), is_ours);
+            return (Some(Lease { tier: self.clone(), bytes: block.len() }), is_ours);
         }
         // A promise that can't be kept counts as none, and no read here waits for it.
         books.notes.update(block, |note| {
@@ -151,7 +151,7 @@ impl Inner {
 
     /// The promise of the block, if some mount has made it.
     async fn promise(&self, block: &Block, turn: u32) -> Option<Promise> {
-        if !self.admits(Kind::Read) {
+        if !self.admits(RequestKind::Read) {
             return None;
         }
         let limit = self.policy().patience.get_limit(0);
@@ -172,7 +172,7 @@ impl Inner {
         let limit = self.policy().patience.get_limit(0);
         match self.paced(limit, LIMIT_MOST, || self.blocks.put_once(request.clone())).await {
             Ok(answer) => {
-                self.on_good(Kind::Write);
+                self.on_good(RequestKind::Write);
                 match answer {
                     PutAnswer::Written => LeaseOutcome::Held,
                     PutAnswer::Exists => LeaseOutcome::Taken,
@@ -183,7 +183,7 @@ impl Inner {
                 LeaseOutcome::Failed
             }
             Err(failure) => {
-                self.on_failure(Kind::Write, &failure);
+                self.on_failure(RequestKind::Write, &failure);
                 LeaseOutcome::Failed
             }
         }
@@ -223,7 +223,7 @@ impl Inner {
                 Ok(Err(error)) => Failure::Error(error),
                 Err(_) => Failure::Silence(limit),
             };
-            self.on_failure(Kind::Read, &failure);
+            self.on_failure(RequestKind::Read, &failure);
             return Ended::Failed;
         }
     }

@@ -26,13 +26,13 @@ mod block;
 mod books;
 mod fill;
 mod holders;
-mod inner;
 mod lease;
 mod lent;
 mod metrics;
 mod notes;
 mod patience;
 mod sums;
+mod tier_state;
 mod upload;
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub use block::BLOCK_BYTES;
 pub use lease::Lease;
 pub use metrics::{LeaseOutcome, MissReason, PutOutcome, SharedMetrics};
 
-use crate::inner::Inner;
+use crate::tier_state::TierState;
 
 /// The objects that the tier serves, and the memory that it may take.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct Miss<B> {
 
 /// The blocks in a shared bucket. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct SharedTier(Arc<Inner>);
+pub struct SharedTier(Arc<TierState>);
 
 impl SharedTier {
     /// The tier in the bucket `blocks`, for objects of `source`. Buffers come from `pool`. Blocks are
@@ -88,7 +88,7 @@ impl SharedTier {
         pool: BufferPool,
         runtime: &Handle,
     ) -> Self {
-        Self(Inner::new(config, blocks.into(), source.into(), pool, runtime.clone()))
+        Self(TierState::new(config, blocks.into(), source.into(), pool, runtime.clone()))
     }
 
     /// Reads `range` of a version of `size` bytes into the front of `into`. The range has to lie in one block
@@ -147,7 +147,7 @@ impl SharedTier {
 
     /// Shows the metrics in `registry`.
     pub fn register(&self, registry: &Registry) {
-        let inner = self.0.clone();
-        registry.add(self.0.metrics.clone(), move || inner.refresh());
+        let tier = self.0.clone();
+        registry.add(self.0.metrics.clone(), move || tier.refresh());
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Policy {
     read_only_until: Duration,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct TierState {
     pub(crate) config: SharedConfig,
     /// Where the blocks are.
     pub(crate) blocks: WritableBucket,
@@ -74,7 +74,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: Arc<SharedMetrics>,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for TierState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedTier").field("config", &self.config).finish_non_exhaustive()
     }
@@ -101,12 +101,12 @@ impl Failure {
 
 /// Which requests a failure speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Read,
     Write,
 }
 
-impl Inner {
+impl TierState {
     pub(crate) fn new(
         config: SharedConfig,
         blocks: WritableBucket,
@@ -176,11 +176,11 @@ impl Inner {
     }
 
     /// Whether a request may be sent now.
-    pub(crate) fn admits(&self, kind: Kind) -> bool {
+    pub(crate) fn admits(&self, kind: RequestKind) -> bool {
         let (now, mut policy) = (self.now(), self.policy());
         match kind {
-            Kind::Read => policy.reads.admit(now),
-            Kind::Write => policy.read_only_until <= now && policy.writes.admit(now),
+            RequestKind::Read => policy.reads.admit(now),
+            RequestKind::Write => policy.read_only_until <= now && policy.writes.admit(now),
         }
     }
 
@@ -226,11 +226,11 @@ impl Inner {
     }
 
     /// Notes a good answer to a request.
-    pub(crate) fn on_good(&self, kind: Kind) {
+    pub(crate) fn on_good(&self, kind: RequestKind) {
         let now = self.now();
         let change = match kind {
-            Kind::Read => self.policy().reads.on_good(now),
-            Kind::Write => self.policy().writes.on_good(now),
+            RequestKind::Read => self.policy().reads.on_good(now),
+            RequestKind::Write => self.policy().writes.on_good(now),
         };
         if change == Change::Works {
             tracing::info!("the shared cache answers {} again", name(kind));
@@ -238,9 +238,9 @@ impl Inner {
     }
 
     /// Notes a failed request.
-    pub(crate) fn on_failure(&self, kind: Kind, failure: &Failure) {
+    pub(crate) fn on_failure(&self, kind: RequestKind, failure: &Failure) {
         match failure {
-            Failure::Error(error) if kind == Kind::Write && *error.kind() == ErrorKind::Forbidden => {
+            Failure::Error(error) if kind == RequestKind::Write && *error.kind() == ErrorKind::Forbidden => {
                 self.policy().read_only_until = self.now() + READ_ONLY;
                 if !self.said_read_only.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -257,20 +257,20 @@ impl Inner {
     }
 
     /// Notes a late answer.
-    pub(crate) fn on_late(&self, kind: Kind, took: Duration) {
+    pub(crate) fn on_late(&self, kind: RequestKind, took: Duration) {
         self.on_bad(kind, Fault::Error, &format!("an answer took {took:?}"));
     }
 
     /// Notes that the store asked for fewer requests during the whole wait.
-    pub(crate) fn on_throttled(&self, kind: Kind) {
+    pub(crate) fn on_throttled(&self, kind: RequestKind) {
         self.on_bad(kind, Fault::Error, &"it asks for fewer requests");
     }
 
-    fn on_bad(&self, kind: Kind, fault: Fault, why: &dyn fmt::Display) {
+    fn on_bad(&self, kind: RequestKind, fault: Fault, why: &dyn fmt::Display) {
         let now = self.now();
         let change = match kind {
-            Kind::Read => self.policy().reads.on_bad(fault, now),
-            Kind::Write => self.policy().writes.on_bad(fault, now),
+            RequestKind::Read => self.policy().reads.on_bad(fault, now),
+            RequestKind::Write => self.policy().writes.on_bad(fault, now),
         };
         match change {
             Change::Rests(rest) => {
@@ -310,9 +310,9 @@ impl Inner {
     }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: RequestKind) -> &'static str {
     match kind {
-        Kind::Read => "reads",
-        Kind::Write => "uploads",
+        RequestKind::Read => "reads",
+        RequestKind::Write => "uploads",
     }
 }

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::block::{Block, edge_after};
 use crate::books::{Books, Upload};
-use crate::inner::{Failure, Inner, Kind};
 use crate::metrics::PutOutcome;
 use crate::patience::PUT_LIMIT_MOST;
 use crate::sums::Sums;
+use crate::tier_state::{Failure, RequestKind, TierState};
 
 /// Uploads at once. A block of 8 MiB takes some 100 ms at a near store, so these carry more than 1 GB/s.
 const MOST_UPLOADS: usize = 16;
@@ -28,7 +28,7 @@ const FILL_SHARE: u64 = 4;
 /// The pause before the one retry of an upload.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-impl Inner {
+impl TierState {
     pub(crate) fn offer(self: &Arc<Self>, object: &ObjectId, size: u64, range: ByteRange, bytes: &Bytes) {
         if bytes.len() as u64 != range.len() || range.end() > size || !self.is_writable() {
             return;
@@ -149,7 +149,7 @@ impl Inner {
         let metadata = Sums::of(&bytes).to_metadata(&upload.block);
         let mut may_retry = true;
         loop {
-            if !self.admits(Kind::Write) {
+            if !self.admits(RequestKind::Write) {
                 return PutOutcome::Dropped;
             }
             let (key, only_new) = (self.key(&upload.block), self.has_conditions() && !upload.overwrites);
@@ -158,7 +158,7 @@ impl Inner {
             match self.paced(limit, PUT_LIMIT_MOST, || self.blocks.put_once(request.clone())).await {
                 Ok(answer) => {
                     self.policy().patience.note_put(began.elapsed());
-                    self.on_good(Kind::Write);
+                    self.on_good(RequestKind::Write);
                     return match answer {
                         PutAnswer::Written => PutOutcome::Written,
                         PutAnswer::Exists => PutOutcome::Exists,
@@ -169,7 +169,7 @@ impl Inner {
                 }
                 Err(failure) => {
                     let may_help = matches!(&failure, Failure::Error(error) if error.is_retryable());
-                    self.on_failure(Kind::Write, &failure);
+                    self.on_failure(RequestKind::Write, &failure);
                     if failure.is_throttled() || !may_help || !std::mem::take(&mut may_retry) {
                         return PutOutcome::Failed;
                     }

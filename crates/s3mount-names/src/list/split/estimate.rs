@@ -86,7 +86,7 @@ impl Default for SplitEstimate {
 }
 
 /// The rest of a piece, in numbers of its scale.
-struct Rest {
+struct RemainingKeys {
     scale: KeyScale,
     /// The number of its beginning, and the number of its end. If it has no end, the last possible number.
     at: u128,
@@ -97,7 +97,7 @@ struct Rest {
     page: u128,
 }
 
-impl Rest {
+impl RemainingKeys {
     /// How many pages are left.
     fn pages(&self) -> u128 {
         self.end.saturating_sub(self.at).saturating_mul(self.names) / self.span / self.page
@@ -175,7 +175,7 @@ impl SplitEstimate {
         let span = at.checked_sub(scale.number(first)?).filter(|span| *span > 0)?;
         let names = self.recent.iter().map(|(_, names)| names).sum::<u128>() - 1;
         let end = end.and_then(|end| scale.number(end)).unwrap_or(scale.total());
-        let rest = Rest { scale, at, end, span, names, page: sample.names };
+        let rest = RemainingKeys { scale, at, end, span, names, page: sample.names };
         let left = rest.pages();
         let is_even = beside.is_some_and(|beside| rest.is_even(beside));
         let least = if is_even { LEAST } else { 2 * LEAST };

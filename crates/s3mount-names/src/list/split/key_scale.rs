@@ -107,7 +107,7 @@ pub(crate) struct KeyScale {
 }
 
 /// The digits that follow a position whose character is not a possible one.
-enum Rest {
+enum FollowingDigits {
     AsInKey,
     Lowest,
     Highest,
@@ -202,19 +202,19 @@ impl KeyScale {
     /// beginning.
     pub(crate) fn number(&self, key: &str) -> Option<u128> {
         let mut chars = key.strip_prefix(self.fixed.as_str())?.chars();
-        let (mut number, mut rest) = (0, Rest::AsInKey);
+        let (mut number, mut rest) = (0, FollowingDigits::AsInKey);
         for position in &self.positions {
             let digit = match rest {
-                Rest::Lowest => 0,
-                Rest::Highest => position.radix() - 1,
-                Rest::AsInKey => match position.digit(chars.next()) {
+                FollowingDigits::Lowest => 0,
+                FollowingDigits::Highest => position.radix() - 1,
+                FollowingDigits::AsInKey => match position.digit(chars.next()) {
                     (Some(digit), true) => digit,
                     (Some(digit), false) => {
-                        rest = Rest::Highest;
+                        rest = FollowingDigits::Highest;
                         digit
                     }
                     (None, _) => {
-                        rest = Rest::Lowest;
+                        rest = FollowingDigits::Lowest;
                         0
                     }
                 },
