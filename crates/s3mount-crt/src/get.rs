@@ -54,7 +54,7 @@ enum End {
 }
 
 /// What the CRT's callbacks have stored for the caller that waits for the part.
-struct Part {
+struct PendingPart {
     answer: Answer,
     first_byte: Duration,
     body: Option<Bytes>,
@@ -65,11 +65,11 @@ struct Part {
     end: Option<oneshot::Sender<End>>,
 }
 
-fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
+fn lock(part: &Mutex<PendingPart>) -> MutexGuard<'_, PendingPart> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn end(part: &Mutex<Part>, end: End) {
+fn end(part: &Mutex<PendingPart>, end: End) {
     // Send without the lock: the caller that waits takes the lock next.
     let sender = lock(part).end.take();
     if let Some(sender) = sender {
@@ -163,7 +163,7 @@ impl CrtClient {
         }
         self.keep_warm();
         let (sender, ended) = oneshot::channel();
-        let part = Arc::new(Mutex::new(Part {
+        let part = Arc::new(Mutex::new(PendingPart {
             answer: Answer::default(),
             first_byte: Duration::ZERO,
             body: None,
@@ -227,7 +227,7 @@ impl CrtClient {
         version: Version,
         session: Option<&Session>,
         id: u64,
-        part: &Arc<Mutex<Part>>,
+        part: &Arc<Mutex<PendingPart>>,
     ) -> Result<CancelOnDrop, CrtError> {
         let GetObject { object, range } = request;
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));

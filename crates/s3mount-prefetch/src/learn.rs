@@ -53,7 +53,7 @@ pub(crate) enum Beginning {
 
 /// The last readings of one kind.
 #[derive(Clone, Debug, Default)]
-struct Kind {
+struct KindHistory {
     /// The length of each of the last readings, and whether it reached the file's end, in a ring.
     recent: [(u64, bool); RECENT],
     readings: u64,
@@ -63,7 +63,7 @@ struct Kind {
     used: u64,
 }
 
-impl Kind {
+impl KindHistory {
     /// Notes a reading. Returns its number, and the reading that it replaced.
     fn note(&mut self, reading: Reading) -> (u64, (u64, bool)) {
         let number = self.readings;
@@ -117,7 +117,7 @@ pub(crate) struct Noted([(u64, (u64, bool)); 2]);
 #[derive(Debug, Default)]
 pub(crate) struct Learnt {
     /// The key is a hash of folder and extension, or of the extension alone.
-    kinds: HashMap<u64, Kind>,
+    kinds: HashMap<u64, KindHistory>,
     clock: u64,
 }
 

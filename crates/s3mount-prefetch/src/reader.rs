@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use s3mount_object::{ByteRange, ObjectId};
 
-use self::state::State;
+use self::state::ReaderState;
 use crate::ReadError;
 use crate::readers::Readers;
 use crate::readers::reclaim::ReaderId;
@@ -56,7 +56,7 @@ pub struct ObjectReader {
 /// The data behind a reader's lock.
 #[derive(Debug)]
 struct Locked {
-    state: State,
+    state: ReaderState,
     /// The object that follows this one.
     next: Next,
     /// The reader whose following object is asked for.
@@ -88,7 +88,7 @@ impl ObjectReader {
         let version = Version::new(object, size, &shared.tiers);
         let ledger = || shared.ledgers.of(&version.object, size, block);
         let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), ledger())));
-        let state = State::new(size, shared.config.read_timeout, shared.metrics.clone());
+        let state = ReaderState::new(size, shared.config.read_timeout, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
             id: readers.books.new_id(),
             shared,
@@ -195,7 +195,7 @@ impl ObjectReader {
     }
 
     /// Updates the number of streams of all readers that take a share of the memory.
-    fn count_active(&self, state: &mut State) {
+    fn count_active(&self, state: &mut ReaderState) {
         let (before, active) = (state.active_streams, state.count_streams());
         let count = &self.shared.active_streams;
         if active > before {

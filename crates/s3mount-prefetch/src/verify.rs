@@ -22,7 +22,7 @@ use crate::ReadError;
 use crate::fetch::{Failure, Place, Wanted, fetch, from_nearest, in_time};
 use crate::shared::Shared;
 use crate::sums::crc_map::{CrcMap, Noted, Sums};
-use crate::sums::ledger::{Kept, Ledger, State};
+use crate::sums::ledger::{Kept, Ledger, Verification};
 use crate::sums::upload_parts::{MOST_PARTS, UploadParts};
 use crate::sync::{lock, spawn};
 use crate::version::Version;
@@ -263,7 +263,7 @@ impl Verifier {
     }
 
     /// Tells the disk the CRC of the version's right bytes, to compare its own bytes with.
-    fn confirm(&self, state: &mut State, sums: &Sums) {
+    fn confirm(&self, state: &mut Verification, sums: &Sums) {
         if let Some(disk) = &self.version.disk {
             let right = sums.get(ChecksumAlgorithm::Crc64Nvme).value;
             state.right = Some(right);

@@ -31,11 +31,11 @@ const SETTLED: Duration = Duration::from_secs(20);
 struct ThrottlingStore {
     inner: NullClient,
     sequence: Sequence,
-    state: Mutex<State>,
+    state: Mutex<TokenBucket>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TokenBucket {
     limit: f64,
     tokens: f64,
     at: Instant,
@@ -45,7 +45,7 @@ struct State {
 
 impl ThrottlingStore {
     fn new(limit: f64) -> Arc<Self> {
-        let state = State { limit, tokens: 0.0, at: Instant::now(), taken: 0, refused: 0 };
+        let state = TokenBucket { limit, tokens: 0.0, at: Instant::now(), taken: 0, refused: 0 };
         Arc::new(Self { inner: NullClient::new([]), sequence: Sequence::new(), state: Mutex::new(state) })
     }
 

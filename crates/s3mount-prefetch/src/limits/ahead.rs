@@ -43,11 +43,11 @@ pub(crate) struct AheadLimiter {
     budget: MemoryBudget,
     /// Bounds the bytes of GETs ahead when the link has become too slow for them.
     pub(crate) congestion: Congestion,
-    state: Mutex<State>,
+    state: Mutex<AheadCounts>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AheadCounts {
     running: usize,
     /// The bytes of all GETs ahead.
     bytes: u64,
@@ -93,7 +93,7 @@ impl Count {
     }
 }
 
-impl State {
+impl AheadCounts {
     /// The counts that a GET of `bytes` belongs to, and what it adds to each.
     fn counts(&mut self, bytes: u64) -> [Option<(&mut Count, u64)>; 2] {
         if bytes < EDGE_BYTES {
@@ -104,7 +104,7 @@ impl State {
     }
 }
 
-impl State {
+impl AheadCounts {
     /// The GETs whose connection is free or charged.
     fn covered(&self) -> usize {
         FREE_CONNECTIONS + self.paid.len() * PAID_AT_ONCE
@@ -135,7 +135,7 @@ impl AheadLimiter {
     /// At most `most` GETs are in flight, including those that readers wait for. Most large GETs have `part_bytes`.
     /// Connections beyond the free ones are charged to `budget`.
     pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
-        let state = State {
+        let state = AheadCounts {
             running: 0,
             bytes: 0,
             peak: 0,
@@ -189,7 +189,7 @@ impl AheadLimiter {
 
     /// Measures the shortest GET anew, with the usual number of GETs in flight.
     pub(crate) fn restart(&self) {
-        let State { small, large, large_bytes, .. } = &mut *lock(&self.state);
+        let AheadCounts { small, large, large_bytes, .. } = &mut *lock(&self.state);
         for count in [small, large, large_bytes] {
             count.need.restart();
         }
@@ -298,7 +298,7 @@ mod tests {
         let budget = MemoryBudget::new(64 << 20);
         let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), budget.clone());
         let mut state = lock(&limiter.state);
-        let running = |state: &mut super::State| {
+        let running = |state: &mut super::AheadCounts| {
             while state.pay(&budget) {
                 state.running += 1;
                 state.peak = state.peak.max(state.running);

@@ -22,7 +22,7 @@ const LEAST_FOR_ONE_MORE: usize = 8;
 /// The number of GETs in flight, and the queue of those that wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<PermitQueue>,
     /// A copy of the limit that can be read without the lock.
     limit: AtomicUsize,
     /// Whether a GET ahead was not started because of the limit.
@@ -30,7 +30,7 @@ pub(crate) struct Turns {
 }
 
 #[derive(Debug)]
-struct State {
+struct PermitQueue {
     concurrency: Concurrency,
     running: usize,
     /// The GETs that wait, in order of arrival.
@@ -48,7 +48,7 @@ impl Turns {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let concurrency = Concurrency::new(most);
         let limit = AtomicUsize::new(concurrency.limit());
-        let state = State { concurrency, running: 0, waiting: VecDeque::new(), seen_refused: 0 };
+        let state = PermitQueue { concurrency, running: 0, waiting: VecDeque::new(), seen_refused: 0 };
         Arc::new(Self { state: Mutex::new(state), limit, is_bound: AtomicBool::new(false) })
     }
 

@@ -2,7 +2,7 @@
 //! is gone.
 
 use super::ObjectReader;
-use super::state::State;
+use super::state::ReaderState;
 use super::waiter::Waiter;
 use crate::ReadError;
 
@@ -32,7 +32,7 @@ impl ObjectReader {
 
     /// Drops everything, because the version is gone. Returns the reads that wait. The next open of the version gets a
     /// new reader, which asks the store: the store's answer may have been wrong.
-    pub(super) fn bury(&self, state: &mut State, error: &ReadError) -> Vec<Waiter> {
+    pub(super) fn bury(&self, state: &mut ReaderState, error: &ReadError) -> Vec<Waiter> {
         // The state is locked, so no reader gets the error before this.
         self.readers.replace(self.object(), &self.me);
         state.condemn(error)

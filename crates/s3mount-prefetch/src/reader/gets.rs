@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::ObjectReader;
 use super::plan::{Planner, edge_bytes};
-use super::state::State;
+use super::state::ReaderState;
 use crate::fetch::{LOOK, Next, Wanted};
 use crate::limits::ahead::AheadPermit;
 use crate::limits::need::USUAL;
@@ -48,8 +48,8 @@ impl ObjectReader {
         Some(wanted)
     }
 
-    pub(super) fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
-        let State { segments, streams, .. } = state;
+    pub(super) fn planner<'a>(&'a self, state: &'a ReaderState) -> Planner<'a> {
+        let ReaderState { segments, streams, .. } = state;
         let parts = self.verifier.as_ref().and_then(|verifier| verifier.parts());
         let config = &self.shared.config;
         let bound = self.shared.ahead.congestion.bound();
@@ -58,7 +58,7 @@ impl ObjectReader {
     }
 
     /// Starts GETs for the missing bytes of `range`, because a reader waits for them.
-    pub(super) fn demand(&self, state: &mut State, range: ByteRange, access: Access) {
+    pub(super) fn demand(&self, state: &mut ReaderState, range: ByteRange, access: Access) {
         let mut at = state.segments.first_gap(range.start());
         while at < range.end() {
             let (get, buffer) = self.demanded(state, ByteRange::new(at, range.end()), access);
@@ -70,7 +70,12 @@ impl ObjectReader {
 
     /// The GET for a reader that waits for `missing`, and its buffer, if one is free at once. If none is free, the GET
     /// is no larger than the reader needs. All its bytes come from one place, the disk or the store.
-    fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
+    fn demanded(
+        &self,
+        state: &ReaderState,
+        missing: ByteRange,
+        access: Access,
+    ) -> (ByteRange, Option<Buffer>) {
         let planner = self.planner(state);
         let is_cached = |at| self.shared.cache.contains(self.object(), at);
         let get = |whole_parts| {
@@ -118,7 +123,7 @@ impl ObjectReader {
 
     /// Starts the GETs that keep the window of stream `id` full. When requests or memory are short, the stream waits
     /// for its turn when a GET lands. Returns whether it waits so.
-    pub(super) fn plan(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) -> bool {
+    pub(super) fn plan(&self, state: &mut ReaderState, id: u64, limits: &WindowLimits<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
             // A stream that may be mere chance takes nothing from others.
             let (direction, may_take) = (stream.direction, stream.is_from_start() || !stream.is_young());
@@ -144,7 +149,7 @@ impl ObjectReader {
     }
 
     /// Fills the windows of hungry streams in turn, until requests or memory are short again.
-    pub(super) fn plan_hungry(&self, state: &mut State) {
+    pub(super) fn plan_hungry(&self, state: &mut ReaderState) {
         while let Some(id) = state.streams.next_hungry() {
             if self.with_limits(|limits| self.plan(state, id, limits)) {
                 return;
@@ -154,7 +159,7 @@ impl ObjectReader {
 
     /// A permit for a GET of `bytes` ahead of its reader. If GETs ahead failed before, this GET is their retry, and
     /// takes a retry that readers can spare.
-    pub(super) fn permit_ahead(&self, state: &mut State, bytes: u64) -> Option<AheadPermit> {
+    pub(super) fn permit_ahead(&self, state: &mut ReaderState, bytes: u64) -> Option<AheadPermit> {
         let permit = self.shared.ahead.try_permit(bytes, self.shared.latencies.link.most_ahead_bytes())?;
         if state.given_up > 0 {
             let has_spare = self.shared.bucket.budget().take_spare(Instant::now().into_std());
@@ -166,7 +171,12 @@ impl ObjectReader {
 
     /// A buffer for `part`. If memory is free only in smaller pieces, the buffer holds a multiple of `edge_bytes` of
     /// the part.
-    pub(super) fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
+    pub(super) fn buffer_ahead(
+        &self,
+        state: &mut ReaderState,
+        part: ByteRange,
+        edge_bytes: u64,
+    ) -> Option<Buffer> {
         let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
         let buffer = || self.shared.pool.try_up_to(len, edge, Priority::Prefetch);
         let keep = self.shared.pool.budget().limit_bytes() / PASSED_SHARE;
@@ -177,7 +187,7 @@ impl ObjectReader {
     /// plan asks for them after all, the GET is cut.
     pub(super) fn start(
         &self,
-        state: &mut State,
+        state: &mut ReaderState,
         range: ByteRange,
         purpose: Purpose,
         buffer: Option<Buffer>,

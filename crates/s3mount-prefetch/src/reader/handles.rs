@@ -1,7 +1,7 @@
 //! The handles of an open version, and which of its bytes stay when the last handle is closed.
 
 use super::ObjectReader;
-use super::state::{Handles, State};
+use super::state::{Handles, ReaderState};
 use super::waiter::Waiter;
 use crate::reader::segment::{Segment, SegmentKey};
 
@@ -36,7 +36,7 @@ impl ObjectReader {
     }
 }
 
-impl State {
+impl ReaderState {
     /// Drops the segments of streams and random reads, except those that a read waits for.
     fn drop_unread(&mut self) {
         self.sweep();

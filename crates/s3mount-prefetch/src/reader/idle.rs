@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::ObjectReader;
-use super::state::State;
+use super::state::ReaderState;
 use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::readers::Readers;
 use crate::readers::reclaim::Givers;
@@ -92,7 +92,7 @@ impl ObjectReader {
     }
 }
 
-impl State {
+impl ReaderState {
     /// The streams whose reads wait.
     pub(super) fn awaiting_streams(&self) -> Vec<u64> {
         self.segments.iter().flat_map(Segment::awaiting_streams).collect()

@@ -2,7 +2,7 @@
 //! file is read.
 
 use super::ObjectReader;
-use super::state::State;
+use super::state::ReaderState;
 use crate::learn::{Beginning, Reading};
 use crate::limits::window::{Window, WindowLimits};
 use crate::stream::Stream;
@@ -10,7 +10,7 @@ use crate::stream::Stream;
 impl ObjectReader {
     /// If stream `id` has just begun at the object's beginning, opens its window as wide as readers of such files
     /// needed in the end.
-    pub(super) fn begin(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) {
+    pub(super) fn begin(&self, state: &mut ReaderState, id: u64, limits: &WindowLimits<'_>) {
         let is_new = |stream: &Stream| stream.is_from_start() && stream.window.is_new();
         let is_new = state.streams.get(id).is_some_and(is_new);
         if is_new && !self.is_small() {
@@ -36,7 +36,7 @@ impl ObjectReader {
 
     /// Notes how far the object was read if its reader seems to have left it, although it is still open: then the next
     /// file of its kind begins accordingly.
-    pub(super) fn note_left(&self, state: &mut State) {
+    pub(super) fn note_left(&self, state: &mut ReaderState) {
         let now = self.now();
         let is_left =
             |stream: &Stream| stream.is_quiet(now) && !state.awaiting_streams().contains(&stream.id);
@@ -47,7 +47,7 @@ impl ObjectReader {
 
     /// Notes how far the object was read from its beginning, and how fast. That happens when it was read to its
     /// end, when it is closed, or when its reader seems to have left it. Small objects are fetched whole anyway.
-    pub(super) fn note_reading(&self, state: &mut State, is_closed: bool) {
+    pub(super) fn note_reading(&self, state: &mut ReaderState, is_closed: bool) {
         if self.is_small() {
             return;
         }
@@ -66,7 +66,7 @@ impl ObjectReader {
     }
 
     /// Takes back the note that the reader left the object, once the reader has gone on.
-    pub(super) fn note_return(&self, state: &mut State) {
+    pub(super) fn note_return(&self, state: &mut ReaderState) {
         if state.noted_left.is_some()
             && state.streams.furthest_from_start().is_some_and(|stream| stream.position > state.noted_bytes)
             && let Some(noted) = state.noted_left.take()

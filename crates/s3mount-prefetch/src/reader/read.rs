@@ -5,8 +5,8 @@ use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
 use super::seam::Seam;
-use super::state::{Landed, State, Step};
-use super::waiter::{Found, Progress, Waiter};
+use super::state::{Landed, ReaderState, Step};
+use super::waiter::{FoundBytes, Progress, Waiter};
 use super::{Locked, ObjectReader};
 use crate::fetch::Failure;
 use crate::reader::segment::Purpose;
@@ -35,7 +35,8 @@ impl ObjectReader {
         }
         let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
         state.pay_candidates(self.shared.pool.budget());
-        let mut progress = Progress { range, at: offset, access, tier: Tier::Window, found: Found::None };
+        let mut progress =
+            Progress { range, at: offset, access, tier: Tier::Window, found: FoundBytes::None };
         let waits_on = self.advance(state, &mut progress);
         metrics.found.at(progress.tier).inc();
         let seam = match access {
@@ -85,7 +86,7 @@ impl ObjectReader {
 
     /// Collects the bytes in memory, and starts GETs for the missing ones. Returns the start of the segment in flight
     /// that the read must wait for, or `None` when the read is complete.
-    fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
+    fn advance(&self, state: &mut ReaderState, progress: &mut Progress) -> Option<u64> {
         let cached = |at| self.shared.cache.get(self.object(), at);
         loop {
             match state.collect(progress, cached, || self.keep_bytes()) {
@@ -159,7 +160,7 @@ impl ObjectReader {
     }
 
     /// Continues the reads that waited for a segment that has landed. Returns the complete reads.
-    fn go_on(&self, state: &mut State, waiters: Vec<Waiter>) -> Vec<Waiter> {
+    fn go_on(&self, state: &mut ReaderState, waiters: Vec<Waiter>) -> Vec<Waiter> {
         let mut complete = Vec::with_capacity(waiters.len());
         for mut waiter in waiters {
             match self.advance(state, &mut waiter.progress) {
@@ -185,7 +186,7 @@ impl ObjectReader {
 
     /// Moves the blocks of a random read to the cache. If the cache does not admit them, the segment stays for a
     /// moment, for the read of the next page.
-    fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
+    fn keep_random(&self, state: &mut ReaderState, range: ByteRange, id: u64, bytes: &Bytes) {
         let start = range.start();
         self.shared.cache.insert(self.object(), self.size(), range, bytes);
         if self.shared.cache.contains(self.object(), start) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ObjectReader;
-use super::state::State;
+use super::state::ReaderState;
 use super::waiter::Waiter;
 use crate::fetch::Wanted;
 use crate::readers::Readers;
@@ -129,7 +129,7 @@ impl Wanted for Detached {
 
 impl ObjectReader {
     /// Lists this reader as changed, unless it is listed already.
-    pub(super) fn list(&self, state: &mut State) {
+    pub(super) fn list(&self, state: &mut ReaderState) {
         if !std::mem::replace(&mut state.is_listed, true) {
             self.readers.books.list(self.id, self.me.clone());
         }

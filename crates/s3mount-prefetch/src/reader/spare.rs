@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use s3mount_object::ByteRange;
 
-use super::state::State;
+use super::state::ReaderState;
 use super::waiter::Waiter;
 use crate::PrefetchConfig;
 use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentState};
@@ -19,7 +19,7 @@ struct Far {
     id: u64,
 }
 
-impl State {
+impl ReaderState {
     /// Notes that a segment was read to its end. It stays for a moment, for readers just behind. `keep` bytes of all
     /// such segments stay.
     pub(super) fn consume(&mut self, key: SegmentKey, keep: u64) {

@@ -19,7 +19,7 @@ use crate::sync::AbortHandle;
 use crate::{PrefetchMetrics, ReadError, Tier};
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ReaderState {
     /// The object's size in bytes.
     pub(super) size: u64,
     /// A read that has no answer after this time fails.
@@ -149,7 +149,7 @@ const FREE_CANDIDATE_BYTES: u64 = 1 << 10;
 /// For this long, a read of the same bytes fails with the same error.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
-impl State {
+impl ReaderState {
     pub(super) fn new(size: u64, read_timeout: Duration, metrics: Arc<PrefetchMetrics>) -> Self {
         Self {
             size,
@@ -428,13 +428,13 @@ mod tests {
     use s3mount_object::ByteRange;
     use s3mount_testkit::mix;
 
-    use super::State;
+    use super::ReaderState;
     use crate::PrefetchConfig;
 
     #[test]
     fn candidates_are_a_part_of_the_memory() {
         let read_at_random = |budget: &MemoryBudget| {
-            let mut state = State::new(1 << 40, Duration::ZERO, Arc::default());
+            let mut state = ReaderState::new(1 << 40, Duration::ZERO, Arc::default());
             for turn in 0..1000 {
                 let at = mix(turn) % (1 << 39);
                 state.streams.on_read(ByteRange::new(at, at + 4096), &PrefetchConfig::default());

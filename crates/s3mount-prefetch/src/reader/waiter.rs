@@ -20,31 +20,31 @@ pub(super) struct Progress {
     pub(super) access: Access,
     /// The slowest place from which its bytes came so far, or will come.
     pub(super) tier: Tier,
-    pub(super) found: Found,
+    pub(super) found: FoundBytes,
 }
 
 impl Progress {
     /// Whether it holds buffers that others may wait for.
     pub(super) fn holds_buffers(&self) -> bool {
-        !matches!(self.found, Found::None)
+        !matches!(self.found, FoundBytes::None)
     }
 }
 
 /// The bytes that a read has found. Mostly they are one slice, which costs no allocation.
-pub(super) enum Found {
+pub(super) enum FoundBytes {
     None,
     One(Bytes),
     Many(Vec<Bytes>),
 }
 
-impl Found {
+impl FoundBytes {
     pub(super) fn push(&mut self, piece: Bytes) {
-        *self = match std::mem::replace(self, Found::None) {
-            Found::None => Found::One(piece),
-            Found::One(first) => Found::Many(vec![first, piece]),
-            Found::Many(mut pieces) => {
+        *self = match std::mem::replace(self, FoundBytes::None) {
+            FoundBytes::None => FoundBytes::One(piece),
+            FoundBytes::One(first) => FoundBytes::Many(vec![first, piece]),
+            FoundBytes::Many(mut pieces) => {
                 pieces.push(piece);
-                Found::Many(pieces)
+                FoundBytes::Many(pieces)
             }
         }
     }
@@ -55,9 +55,9 @@ impl Found {
             static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         match self {
-            Found::None => show(&[]),
-            Found::One(piece) => show(piece),
-            Found::Many(pieces) => {
+            FoundBytes::None => show(&[]),
+            FoundBytes::One(piece) => show(piece),
+            FoundBytes::Many(pieces) => {
                 let mut stitched = STITCHED.take();
                 stitched.clear();
                 pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));

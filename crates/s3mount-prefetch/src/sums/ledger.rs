@@ -39,11 +39,11 @@ pub(crate) enum Kept {
 pub(crate) struct Ledger {
     /// The store's checksums, once it has answered.
     pub(crate) kept: OnceCell<Kept>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<Verification>,
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct Verification {
     pub(crate) asked_bytes: u64,
     /// The CRCs of the ranges that came. `None` when the object can't be verified.
     pub(crate) pieces: Option<CrcMap>,
@@ -82,7 +82,7 @@ impl Drop for Reserved {
     }
 }
 
-impl State {
+impl Verification {
     pub(crate) fn new(pieces: CrcMap, all_bytes: Arc<AtomicU64>) -> Self {
         let reserved = Reserved { pieces: Vec::new(), all_bytes };
         let (pieces, was_right) = (Some(pieces), Vec::new());
@@ -156,7 +156,7 @@ impl Ledgers {
     pub(crate) fn of(&self, object: &ObjectId, size: u64, block_bytes: u64) -> Arc<Ledger> {
         let known = &mut *lock(&self.known);
         let ledger = known.take(object).unwrap_or_else(|| {
-            let state = State::new(CrcMap::new(size, block_bytes), self.all_bytes.clone());
+            let state = Verification::new(CrcMap::new(size, block_bytes), self.all_bytes.clone());
             Arc::new(Ledger { kept: OnceCell::new(), state: Mutex::new(state) })
         });
         while (self.all_bytes.load(Ordering::Relaxed) > self.most_bytes || known.ledgers.len() >= MOST)
@@ -185,7 +185,7 @@ mod tests {
     use s3mount_memory::MemoryBudget;
     use s3mount_object::{ByteRange, ETag, ObjectId};
 
-    use super::{Ledger, Ledgers, PIECE_BYTES, PIECES_AT_ONCE, State};
+    use super::{Ledger, Ledgers, PIECE_BYTES, PIECES_AT_ONCE, Verification};
     use crate::sums::crc_map::{CrcMap, Sums};
     use crate::sync::{Ordering, lock};
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn sums_are_a_part_of_the_memory() {
         let budget = MemoryBudget::new(10 * PIECES_AT_ONCE as u64 * PIECE_BYTES);
-        let mut state = State::new(CrcMap::new(1 << 40, 1 << 10), Arc::default());
+        let mut state = Verification::new(CrcMap::new(1 << 40, 1 << 10), Arc::default());
         let noted = (0..1000).take_while(|at| {
             let range = ByteRange::new(at * 4096, at * 4096 + 1);
             let has_room = state.make_room(&budget);
