@@ -41,7 +41,7 @@ pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct DraftFile {
-    state: Mutex<State>,
+    state: Mutex<DraftFileState>,
     /// Whoever writes, cuts, copies, renames, unlinks, publishes or ends the draft does so in turn: first come, first
     /// served. Readers take no turn: they wait for the WRITEs to their pages, and for nothing else.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -52,7 +52,7 @@ pub(crate) struct DraftFile {
 }
 
 #[derive(Debug)]
-struct State {
+struct DraftFileState {
     draft: Arc<Draft>,
     prefix: Arc<str>,
     name: Arc<str>,
@@ -91,7 +91,7 @@ enum End {
     GivenUp,
 }
 
-impl State {
+impl DraftFileState {
     fn life(&self) -> Life {
         match self.end {
             End::Sealed => Life::Sealed,
@@ -128,7 +128,7 @@ impl DraftFile {
         name: &str,
         object: Option<ObjectId>,
     ) -> Arc<Self> {
-        let state = Mutex::new(State {
+        let state = Mutex::new(DraftFileState {
             draft,
             prefix: prefix.clone(),
             name: Arc::from(name),
@@ -145,7 +145,7 @@ impl DraftFile {
         Arc::new(Self { state, turn: Arc::default(), ino: AtomicU64::new(0), underway: Underway::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DraftFileState> {
         lock(&self.state)
     }
 

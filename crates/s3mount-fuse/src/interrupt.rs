@@ -127,7 +127,7 @@ impl<R: Reply> Waiting for Weak<Mutex<Option<R>>> {
 
 /// What a request is to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     /// Its caller waits for it.
     Ask,
     /// A READ. The kernel also reads ahead, for nobody who waits.
@@ -163,7 +163,7 @@ struct Entry {
     checked: Instant,
     /// Whether the thread was seen alive since the request came.
     was_seen: bool,
-    kind: Kind,
+    kind: RequestKind,
     request: Box<dyn Waiting>,
 }
 
@@ -202,20 +202,20 @@ impl InterruptMonitor {
 
     /// Monitors a request that asks for something, if it has no answer yet.
     pub(crate) fn add<R: Reply>(&self, req: &Request, reply: &SharedReply<R>) {
-        self.add_as(Kind::Ask, (req.pid(), req.uid()), reply);
+        self.add_as(RequestKind::Ask, (req.pid(), req.uid()), reply);
     }
 
     /// Monitors a READ, if it has no answer yet.
     pub(crate) fn add_read<R: Reply>(&self, req: &Request, reply: &SharedReply<R>) {
-        self.add_as(Kind::Read, (req.pid(), req.uid()), reply);
+        self.add_as(RequestKind::Read, (req.pid(), req.uid()), reply);
     }
 
     /// Monitors a request that changes something, if it has no answer yet.
     pub(crate) fn add_change<R: Reply>(&self, req: &Request, reply: &SharedReply<R>) {
-        self.add_as(Kind::Change, (req.pid(), req.uid()), reply);
+        self.add_as(RequestKind::Change, (req.pid(), req.uid()), reply);
     }
 
-    fn add_as<R: Reply>(&self, kind: Kind, (pid, uid): (u32, u32), reply: &SharedReply<R>) {
+    fn add_as<R: Reply>(&self, kind: RequestKind, (pid, uid): (u32, u32), reply: &SharedReply<R>) {
         if reply.lock().is_none() {
             return;
         }
@@ -245,7 +245,7 @@ impl InterruptMonitor {
         let due = self.due(now);
         let threads: HashMap<u32, Thread> = due.into_iter().map(|pid| (pid, (self.look)(pid))).collect();
         let is_overdue = |entry: &mut Entry| {
-            entry.kind != Kind::Change && now.saturating_duration_since(entry.came) >= self.limit
+            entry.kind != RequestKind::Change && now.saturating_duration_since(entry.came) >= self.limit
         };
         let overdue: Vec<_> = self.lock().extract_if(.., is_overdue).collect();
         for entry in overdue {
@@ -266,7 +266,7 @@ impl InterruptMonitor {
         let mut requests = self.lock();
         requests.retain(|entry| entry.request.is_waiting());
         let is_due = |entry: &Entry| now.saturating_duration_since(entry.checked) >= PATIENCE;
-        if requests.iter().any(|entry| entry.pid == 0 && entry.kind == Kind::Ask && is_due(entry)) {
+        if requests.iter().any(|entry| entry.pid == 0 && entry.kind == RequestKind::Ask && is_due(entry)) {
             self.tell();
         }
         if self.is_foreign.load(Ordering::Relaxed) {
@@ -293,7 +293,7 @@ impl InterruptMonitor {
                 entry.was_seen = true;
                 match end {
                     Some(End::Killed) => true,
-                    Some(End::Asked) => entry.kind != Kind::Change,
+                    Some(End::Asked) => entry.kind != RequestKind::Change,
                     None => false,
                 }
             }
@@ -301,7 +301,7 @@ impl InterruptMonitor {
             Thread::Absent if entry.was_seen || !self.is_passed => true,
             Thread::Absent => {
                 // Who waits is there.
-                if entry.kind == Kind::Ask && entry.request.is_waiting() {
+                if entry.kind == RequestKind::Ask && entry.request.is_waiting() {
                     self.is_foreign.store(true, Ordering::Relaxed);
                     self.tell();
                 }

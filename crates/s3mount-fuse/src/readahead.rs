@@ -35,11 +35,11 @@ struct Device {
     file: File,
     ordinary_bytes: u64,
     runtime: Handle,
-    state: Mutex<State>,
+    state: Mutex<ReadaheadState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReadaheadState {
     is_lowered: bool,
     /// When the last OPEN was answered that relies on the ordinary readahead, and on the small one.
     ordinary_at: Option<Instant>,
@@ -55,7 +55,7 @@ impl Readahead {
     /// Only root can set it.
     pub(crate) fn raise(device: &str, bytes: u64, runtime: &Handle) -> io::Result<Self> {
         let file = File::options().write(true).open(format!("/sys/class/bdi/{device}/read_ahead_kb"))?;
-        let state = Mutex::new(State { is_lowered: false, ordinary_at: None, random_at: None });
+        let state = Mutex::new(ReadaheadState { is_lowered: false, ordinary_at: None, random_at: None });
         let readahead =
             Self(Arc::new(Device { file, ordinary_bytes: bytes, runtime: runtime.clone(), state }));
         readahead.0.write(bytes)?;
@@ -83,7 +83,7 @@ impl Readahead {
     }
 }
 
-impl State {
+impl ReadaheadState {
     /// Whether no OPEN relies on the ordinary readahead any more.
     fn may_lower(&self, now: Instant) -> bool {
         self.ordinary_at.is_none_or(|at| now.saturating_duration_since(at) >= COPIED)
@@ -96,11 +96,11 @@ impl State {
 }
 
 impl Device {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReadaheadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, state: &mut State, is_lowered: bool) {
+    fn set(&self, state: &mut ReadaheadState, is_lowered: bool) {
         if state.is_lowered == is_lowered {
             return;
         }
@@ -137,12 +137,12 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{COPIED, State};
+    use super::{COPIED, ReadaheadState};
 
     #[test]
     fn one_open_does_not_take_the_readahead_of_another() {
         let now = Instant::now();
-        let mut state = State { is_lowered: false, ordinary_at: None, random_at: None };
+        let mut state = ReadaheadState { is_lowered: false, ordinary_at: None, random_at: None };
         assert!(state.may_lower(now) && state.may_raise(now));
         (state.ordinary_at, state.random_at) = (Some(now), Some(now));
         let soon = now + COPIED - Duration::from_millis(1);

@@ -6,7 +6,7 @@ use crate::grid::Cell;
 
 /// A part that the store has. `P` is what the store said of it.
 #[derive(Clone, Debug)]
-struct Part<P> {
+struct StoredPart<P> {
     cell: Cell,
     /// Whether its bytes are the file's present bytes.
     is_current: bool,
@@ -25,7 +25,7 @@ struct Claim {
 /// The parts of an upload, by their numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells<P> {
-    parts: BTreeMap<u32, Part<P>>,
+    parts: BTreeMap<u32, StoredPart<P>>,
     claims: BTreeMap<u32, Claim>,
 }
 
@@ -89,7 +89,7 @@ impl<P: Clone> Cells<P> {
         match written {
             Some(written) if cell.start < size => {
                 self.parts.retain(|_, part| part.cell.end <= cell.start || cell.end <= part.cell.start);
-                self.parts.insert(number, Part { cell, is_current: !is_stale, written });
+                self.parts.insert(number, StoredPart { cell, is_current: !is_stale, written });
             }
             _ => {}
         }

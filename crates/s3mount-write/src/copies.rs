@@ -7,7 +7,7 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use crate::extents::{Content, Place};
 use crate::grid::{Cell, Grid};
-use crate::state::State;
+use crate::state::DraftState;
 
 /// The most bytes that are copied by one request. A copy of 10 GB takes as long with parts of 64 MiB as with
 /// parts of 1 GiB, and more than twice as long with parts of 8 MiB.
@@ -25,7 +25,7 @@ pub(crate) enum Piece {
 /// The pieces that are missing of an upload, in the order of their offsets. Copies of up to `most_copied` bytes are made
 /// as one. With 0, each part has a number of its own, and no number is left out.
 pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
-    state: &State<B>,
+    state: &DraftState<B>,
     grid: Grid,
     most_copied: u64,
 ) -> Vec<Piece> {
@@ -60,7 +60,7 @@ pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
     pieces
 }
 
-impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// Takes `len` bytes of a version at `offset`.
     pub(crate) fn copy(&mut self, place: Place, len: u64, offset: u64, now: SystemTime) {
         let end = offset + len;

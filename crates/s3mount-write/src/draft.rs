@@ -38,7 +38,7 @@ use crate::WriteError;
 use crate::beside::Unknown;
 use crate::grid::Grid;
 use crate::shared::Shared;
-use crate::state::State;
+use crate::state::DraftState;
 
 /// One file that is being written. All its handles share it.
 ///
@@ -47,7 +47,7 @@ use crate::state::State;
 pub struct Draft {
     me: Weak<Draft>,
     shared: Arc<Shared>,
-    state: Mutex<State>,
+    state: Mutex<DraftState>,
     /// A task that changes or publishes the file holds it, in order of arrival: so each published version has all
     /// changes up to a moment, and no later ones.
     turn: tokio::sync::Mutex<()>,
@@ -74,7 +74,7 @@ impl Draft {
         (object, unknown): (NewObject, Option<Unknown>),
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Self> {
-        let state = Mutex::new(State { object, unknown, ..State::new(key, source, shared.now()) });
+        let state = Mutex::new(DraftState { object, unknown, ..DraftState::new(key, source, shared.now()) });
         let line = shared.share.line();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -96,12 +96,12 @@ impl Draft {
         self.me.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DraftState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cuts of the file, which are fixed once an upload has begun.
-    fn grid(&self, state: &State) -> Grid {
+    fn grid(&self, state: &DraftState) -> Grid {
         state.grid.unwrap_or_else(|| self.shared.grid(state.size(), || state.copied_head()))
     }
 

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::extents::{Content, Copy, Extent};
 use crate::grid::Cell;
-use crate::state::{State, index};
+use crate::state::{DraftState, index};
 
-impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// Freezes a part, and returns its bytes that are in memory and not in the spool, with their offsets.
     pub(crate) fn unspooled(&mut self, cell: Cell) -> Vec<(u64, Bytes)> {
         let end = cell.end.min(self.size());

@@ -131,10 +131,10 @@ pub struct Record {
 
 /// The file of this process, or none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Journal(Option<Arc<Inner>>);
+pub struct Journal(Option<Arc<JournalFile>>);
 
 #[derive(Debug)]
-struct Inner {
+struct JournalFile {
     file: File,
     path: PathBuf,
     slots: Mutex<Slots>,
@@ -152,7 +152,7 @@ struct Slots {
 #[derive(Debug)]
 #[must_use]
 pub struct Noted {
-    journal: Option<Arc<Inner>>,
+    journal: Option<Arc<JournalFile>>,
     slot: u64,
     since: u64,
 }
@@ -176,40 +176,40 @@ impl Journal {
             }
         };
         file.lock()?;
-        let inner = Inner { file, path, slots: Mutex::default(), has_failed: AtomicBool::new(false) };
-        inner.write(0, &slot_of(owner).unwrap_or_default())?;
-        Ok(Self(Some(Arc::new(inner))))
+        let journal = JournalFile { file, path, slots: Mutex::default(), has_failed: AtomicBool::new(false) };
+        journal.write(0, &slot_of(owner).unwrap_or_default())?;
+        Ok(Self(Some(Arc::new(journal))))
     }
 
     /// Writes down what begins now.
     pub fn note(&self, now: SystemTime, intent: Intent) -> Noted {
         let since = seconds(now);
-        let Some(inner) = self.0.clone() else { return Noted { journal: None, slot: 0, since } };
+        let Some(journal) = self.0.clone() else { return Noted { journal: None, slot: 0, since } };
         let slot = {
-            let mut slots = inner.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slots = journal.slots.lock().unwrap_or_else(PoisonError::into_inner);
             slots.free.pop().unwrap_or_else(|| {
                 slots.used += 1;
                 slots.used
             })
         };
-        let noted = Noted { journal: Some(inner), slot, since };
+        let noted = Noted { journal: Some(journal), slot, since };
         noted.change(intent);
         noted
     }
 
     /// Deletes the file, unless something is left in it.
     pub fn close(&self) {
-        let Some(inner) = &self.0 else { return };
-        let slots = inner.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(journal) = &self.0 else { return };
+        let slots = journal.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.free.len() as u64 == slots.used
-            && let Err(error) = std::fs::remove_file(&inner.path)
+            && let Err(error) = std::fs::remove_file(&journal.path)
         {
-            tracing::warn!(%error, path = %inner.path.display(), "a journal can't be deleted");
+            tracing::warn!(%error, path = %journal.path.display(), "a journal can't be deleted");
         }
     }
 }
 
-impl Inner {
+impl JournalFile {
     fn write(&self, slot: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, slot * SLOT as u64)
     }
@@ -225,38 +225,38 @@ impl Inner {
 impl Noted {
     /// Replaces the intent.
     pub fn change(&self, intent: Intent) {
-        let Some(inner) = &self.journal else { return };
+        let Some(journal) = &self.journal else { return };
         let written = match slot_of(&Record { since: self.since, intent }) {
-            Some(bytes) => inner.write(self.slot, &bytes),
+            Some(bytes) => journal.write(self.slot, &bytes),
             None => Err(io::ErrorKind::FileTooLarge.into()),
         };
         if let Err(error) = written {
-            inner.note_failure(&error);
+            journal.note_failure(&error);
         }
     }
 
     /// Replaces the intent, and waits until it survives a power cut, or until the disk has taken too long.
     pub async fn change_surely(&self, intent: Intent) {
         self.change(intent);
-        let Some(inner) = self.journal.clone() else { return };
+        let Some(journal) = self.journal.clone() else { return };
         let synced = tokio::task::spawn_blocking({
-            let inner = inner.clone();
-            move || inner.file.sync_data()
+            let journal = journal.clone();
+            move || journal.file.sync_data()
         });
         match tokio::time::timeout(SYNC_LIMIT, synced).await {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => inner.note_failure(&error),
-            Ok(Err(_)) | Err(_) => inner.note_failure(&io::ErrorKind::TimedOut.into()),
+            Ok(Ok(Err(error))) => journal.note_failure(&error),
+            Ok(Err(_)) | Err(_) => journal.note_failure(&io::ErrorKind::TimedOut.into()),
         }
     }
 
     /// Takes the intent out: all is done, or undone.
     pub fn done(self) {
-        let Some(inner) = &self.journal else { return };
-        if let Err(error) = inner.write(self.slot, &[0; SLOT]) {
-            return inner.note_failure(&error);
+        let Some(journal) = &self.journal else { return };
+        if let Err(error) = journal.write(self.slot, &[0; SLOT]) {
+            return journal.note_failure(&error);
         }
-        inner.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.slot);
+        journal.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.slot);
     }
 }
 

@@ -36,7 +36,7 @@ pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Pr
 pub use draft::Draft;
 pub use error::WriteError;
 pub use folder::{FolderNames, FolderRename, MoveError, Moved, Sides};
-pub use journal::left::{Found, Left};
+pub use journal::left::{FoundJournal, Left};
 pub use journal::{Intent, Journal, Noted, Owner, Phase, Record, StoreAddress};
 pub use metrics::WriteMetrics;
 pub use recovery::{Recovered, Recovery};

@@ -15,10 +15,10 @@ use crate::SpoolConfig;
 
 /// The directory, and how much of it is used.
 #[derive(Clone, Debug)]
-pub(crate) struct Spool(Arc<Inner>);
+pub(crate) struct Spool(Arc<SpoolDir>);
 
 #[derive(Debug)]
-struct Inner {
+struct SpoolDir {
     config: SpoolConfig,
     used_bytes: AtomicU64,
     /// Whether something did not fit since a file was given back last.
@@ -37,7 +37,7 @@ pub(crate) struct SpoolFile {
 impl Spool {
     pub(crate) fn new(config: SpoolConfig) -> Self {
         let (used_bytes, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self(Arc::new(Inner { config, used_bytes, is_full }))
+        Self(Arc::new(SpoolDir { config, used_bytes, is_full }))
     }
 
     /// How many bytes of the disk all files take.
@@ -66,7 +66,7 @@ impl SpoolFile {
     /// # Errors
     /// `StorageFull` when they would exceed the bound; the disk's.
     pub(crate) fn write(&self, pieces: &[(u64, Bytes)]) -> io::Result<()> {
-        let Inner { config, used_bytes, is_full } = &*self.spool.0;
+        let SpoolDir { config, used_bytes, is_full } = &*self.spool.0;
         let len: u64 = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if used_bytes.load(Ordering::Relaxed) + len > config.limit_bytes {
             is_full.store(true, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        let Inner { used_bytes, is_full, .. } = &*self.spool.0;
+        let SpoolDir { used_bytes, is_full, .. } = &*self.spool.0;
         used_bytes.fetch_sub(*self.taken_bytes.get_mut(), Ordering::Relaxed);
         is_full.store(false, Ordering::Relaxed);
     }

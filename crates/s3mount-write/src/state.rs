@@ -85,7 +85,7 @@ pub(crate) struct Begun {
 }
 
 #[derive(Debug)]
-pub(crate) struct State<B = Held> {
+pub(crate) struct DraftState<B = Held> {
     /// What the object is to have beside its bytes.
     pub(crate) object: NewObject,
     /// What is to be asked for before that is right.
@@ -126,7 +126,7 @@ pub(crate) struct State<B = Held> {
     pub(crate) spool: Option<Arc<SpoolFile>>,
 }
 
-impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     pub(crate) fn new(key: &str, source: Option<(ObjectId, u64)>, modified: SystemTime) -> Self {
         let published = source.clone().map(|(object, size)| (0, Published { object, size, modified }));
         let (extents, condition) = match source {

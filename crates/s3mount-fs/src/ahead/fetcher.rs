@@ -91,7 +91,7 @@ impl Fetcher {
     }
 
     /// Finds the file that a hint or a guess names.
-    async fn look_up(self: Arc<Self>, next: Next) -> Option<Found> {
+    async fn look_up(self: Arc<Self>, next: Next) -> Option<FetchTarget> {
         let (prefix, name) = match &next {
             Next::Hint(hint) => {
                 let (folder, name) = hint.folder_and_name();
@@ -102,7 +102,7 @@ impl Fetcher {
             Next::Guess(guess) => (guess.prefix.clone(), &*guess.name),
         };
         match self.namespace.find_file(&prefix, name).await {
-            Ok(file) => Some(Found { file, prefix, next }),
+            Ok(file) => Some(FetchTarget { file, prefix, next }),
             Err(error) => {
                 if matches!(next, Next::Hint(_)) {
                     self.hints.refuse();
@@ -115,7 +115,7 @@ impl Fetcher {
 
     /// Whether a file should be fetched. It should not if its reader has opened it meanwhile, or may have it
     /// in the kernel's page cache.
-    fn is_wanted(&self, found: &Found) -> bool {
+    fn is_wanted(&self, found: &FetchTarget) -> bool {
         match &found.next {
             Next::Hint(hint) if hint.range.is_none() => {
                 let parent = self.inodes.directory(self.namespace.root(), &found.prefix);
@@ -134,7 +134,7 @@ impl Fetcher {
         }
     }
 
-    async fn fetch(&self, writer: &HintWriter, found: Found) {
+    async fn fetch(&self, writer: &HintWriter, found: FetchTarget) {
         let (range, source) = match &found.next {
             Next::Hint(hint) => (hint.range, hint.source()),
             Next::Guess(_) => (None, HintSource::Guess),
@@ -166,7 +166,7 @@ impl Fetcher {
 }
 
 /// The file that a hint or a guess names.
-struct Found {
+struct FetchTarget {
     file: File,
     prefix: Arc<str>,
     next: Next,

@@ -67,10 +67,10 @@ pub(crate) struct Hints {
 
 /// One writer's hints.
 #[derive(Debug, Default)]
-pub(crate) struct HintWriter(Mutex<State>);
+pub(crate) struct HintWriter(Mutex<WriterState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct WriterState {
     line: Line,
     queue: HintQueue,
     guessed: VecDeque<Guess>,
@@ -135,7 +135,7 @@ impl Hints {
         self.run(&self.guesser, state, is_needed).then(|| self.guesser.clone())
     }
 
-    fn run(&self, writer: &Arc<HintWriter>, mut state: MutexGuard<'_, State>, is_needed: bool) -> bool {
+    fn run(&self, writer: &Arc<HintWriter>, mut state: MutexGuard<'_, WriterState>, is_needed: bool) -> bool {
         if state.is_running || !is_needed {
             return false;
         }
@@ -145,7 +145,7 @@ impl Hints {
         true
     }
 
-    fn finish(&self, state: &mut State, given_at: OpenClock) {
+    fn finish(&self, state: &mut WriterState, given_at: OpenClock) {
         let Some(text) = state.line.take() else { return self.refuse() };
         if text.is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Hints {
     }
 
     /// Changes a queue, and updates the sum of the memory of all queues.
-    fn queue<T>(&self, state: &mut State, change: impl FnOnce(&mut HintQueue) -> T) -> T {
+    fn queue<T>(&self, state: &mut WriterState, change: impl FnOnce(&mut HintQueue) -> T) -> T {
         let before = state.queue.bytes();
         let result = change(&mut state.queue);
         self.queued_bytes.fetch_add(state.queue.bytes(), Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Hints {
         self.look_at(&mut lock(&writer.0), opens, now);
     }
 
-    fn look_at(&self, state: &mut State, opens: OpenClock, now: Instant) {
+    fn look_at(&self, state: &mut WriterState, opens: OpenClock, now: Instant) {
         let is_unread = |reader: &Arc<ObjectReader>, range| reader.is_unread(range);
         if state.window.look(opens, now, is_unread, |reader, range| reader.let_go(range)) {
             tracing::info!(

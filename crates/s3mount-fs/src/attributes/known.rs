@@ -34,13 +34,13 @@ const UNSETTLED: Duration = Duration::from_secs(10);
 
 /// What was found of one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct CachedAttr {
     pub(crate) attr: StoredAttr,
     /// Until when it holds; unset if it does for ever.
     until: Option<Instant>,
 }
 
-impl Found {
+impl CachedAttr {
     /// Whether it need not be asked for again.
     pub(crate) fn holds(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
@@ -52,7 +52,7 @@ struct Known {
     etag: Box<str>,
     /// Milliseconds since 1970.
     modified: i64,
-    found: Found,
+    found: CachedAttr,
 }
 
 /// Versions by key: those of late, and those before.
@@ -90,7 +90,7 @@ impl KnownAttrs {
     }
 
     /// What is known of a version.
-    pub(crate) fn get(&self, file: &File) -> Option<Found> {
+    pub(crate) fn get(&self, file: &File) -> Option<CachedAttr> {
         let generations = lock(&self.generations);
         let key = file.object.key();
         let known = generations.young.get(key).or_else(|| generations.old.get(key))?;
@@ -99,15 +99,15 @@ impl KnownAttrs {
     }
 
     /// Notes what a version has.
-    pub(crate) fn note(&self, file: &File, attr: StoredAttr) -> Found {
+    pub(crate) fn note(&self, file: &File, attr: StoredAttr) -> CachedAttr {
         let is_settled = self.now().duration_since(file.mtime).is_ok_and(|age| age > UNSETTLED);
-        let found = Found { attr, until: (!is_settled).then(|| Instant::now() + UNSETTLED) };
+        let found = CachedAttr { attr, until: (!is_settled).then(|| Instant::now() + UNSETTLED) };
         self.keep(file, found);
         found
     }
 
     /// Keeps what was found of a version before.
-    pub(crate) fn keep(&self, file: &File, found: Found) {
+    pub(crate) fn keep(&self, file: &File, found: CachedAttr) {
         let known = Known { etag: file.object.etag().as_str().into(), modified: millis(file.mtime), found };
         let mut generations = lock(&self.generations);
         if generations.young.len() >= GENERATION {

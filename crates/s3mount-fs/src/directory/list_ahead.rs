@@ -34,7 +34,7 @@ enum Listed {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ListedAhead {
     listed: HashMap<Arc<str>, (Instant, Listed)>,
     names: usize,
     /// One of its subdirectories did not fit a page, so each is listed on its own.
@@ -44,7 +44,7 @@ struct State {
 /// The listings that wait for their walk.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    state: Mutex<State>,
+    state: Mutex<ListedAhead>,
     at_once: Semaphore,
     stale: Duration,
     requests: Arc<ListRequests>,
@@ -57,7 +57,7 @@ impl Walks {
         Self { state: Mutex::default(), at_once, stale: STALE.min(ttl), requests }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ListedAhead> {
         lock(&self.state)
     }
 
@@ -140,7 +140,7 @@ impl Walks {
     }
 }
 
-impl State {
+impl ListedAhead {
     /// Keeps a page that has come until its walk takes it, if there is room. Returns the page if the walk
     /// already waits for it.
     fn finish(&mut self, prefix: &Arc<str>, page: ListPage) -> Option<ListPage> {

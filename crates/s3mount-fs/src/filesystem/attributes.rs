@@ -12,7 +12,7 @@ use super::Filesystem;
 use super::writing::version_of;
 use crate::FsError;
 use crate::attr::{Attr, FileKind};
-use crate::attributes::known::{Found, KnownAttrs};
+use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::attributes::stored::{AttrChange, StoredAttr};
 use crate::directory::DirEntry;
 use crate::drafts::DraftFile;
@@ -62,7 +62,7 @@ impl Filesystem {
     ) -> Result<bool, FsError> {
         let (Some(attrs), Target::File(file)) = (&self.attributes.kept, target) else { return Ok(true) };
         let found = self.inodes.found(parent, name, file).or_else(|| attrs.get(file));
-        if let Some(found) = found.filter(Found::holds) {
+        if let Some(found) = found.filter(CachedAttr::holds) {
             attrs.keep(file, found);
             return Ok(true);
         }

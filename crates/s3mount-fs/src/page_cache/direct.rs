@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use s3mount_metrics::labels;
 
 use crate::numbers::InodeNo;
-use crate::page_cache::kind::Kind;
+use crate::page_cache::kind::KindKey;
 
 /// Smaller files, in bytes, are always opened through the page cache. To measure the machine's memory takes
 /// 0.1 ms at each open, which is 1 to 2 % of the time to read a file of this size.
@@ -159,7 +159,7 @@ pub(crate) struct Closed {
 /// The policy of one mount.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    kinds: HashMap<Kind, KindState>,
+    kinds: HashMap<KindKey, KindState>,
     recent: HashMap<InodeNo, Recent>,
     open: HashMap<InodeNo, Readers>,
     /// How many bytes of large files were read since the mount.
@@ -177,7 +177,7 @@ impl Large {
 
 impl Direct {
     /// The most bytes that the known files of a kind had together.
-    pub(crate) fn data_set_bytes(&self, kind: &Kind) -> u64 {
+    pub(crate) fn data_set_bytes(&self, kind: &KindKey) -> u64 {
         self.kinds.get(kind).map_or(0, |known| known.data_set_bytes)
     }
 
@@ -185,7 +185,7 @@ impl Direct {
     /// known files of its kind have `data_set_bytes` together.
     pub(crate) fn on_open(
         &mut self,
-        kind: &Kind,
+        kind: &KindKey,
         file: &Large,
         data_set_bytes: u64,
     ) -> (bool, Option<Change>) {
@@ -221,14 +221,14 @@ impl Direct {
     }
 
     /// Notes that a reader of a file that is open through the page cache begins with a large piece.
-    pub(crate) fn on_large_beginning(&mut self, kind: &Kind) {
+    pub(crate) fn on_large_beginning(&mut self, kind: &KindKey) {
         if let Some(known) = self.kinds.get_mut(kind) {
             known.asks_large = true;
         }
     }
 
     /// Notes whether a reader of a file that is open directly asks for large pieces.
-    pub(crate) fn on_pieces(&mut self, kind: &Kind, ino: InodeNo, are_large: bool) -> Option<Change> {
+    pub(crate) fn on_pieces(&mut self, kind: &KindKey, ino: InodeNo, are_large: bool) -> Option<Change> {
         let known = self.kinds.get_mut(kind)?;
         if !are_large {
             return self.give_up(kind, Reason::SmallPieces);
@@ -240,17 +240,17 @@ impl Direct {
     }
 
     /// Notes that a file that is open directly is mapped.
-    pub(crate) fn on_map(&mut self, kind: &Kind) -> Option<Change> {
+    pub(crate) fn on_map(&mut self, kind: &KindKey) -> Option<Change> {
         self.give_up(kind, Reason::Mapped)
     }
 
-    fn give_up(&mut self, kind: &Kind, reason: Reason) -> Option<Change> {
+    fn give_up(&mut self, kind: &KindKey, reason: Reason) -> Option<Change> {
         let change = self.kinds.get_mut(kind)?.give_up(reason);
         change.inspect(|change| count(&mut self.back, *change))
     }
 
     /// Notes that a large file is closed.
-    pub(crate) fn on_close(&mut self, kind: &Kind, file: &Closed) {
+    pub(crate) fn on_close(&mut self, kind: &KindKey, file: &Closed) {
         if let Some(readers) = self.open.get_mut(&file.ino) {
             readers.count -= 1;
             readers.direct = readers.direct.saturating_sub(u32::from(file.is_direct));

@@ -6,7 +6,7 @@ use s3mount_object::folder_and_name;
 use s3mount_prefetch::ObjectReader;
 
 use super::direct::{Change, Closed, Counts, Direct, LEAST_BYTES, Large, Pieces};
-use super::kind::{Kind, kind_of};
+use super::kind::{KindKey, kind_of};
 use crate::PageCacheBytes;
 use crate::names::Namespace;
 use crate::numbers::InodeNo;
@@ -25,7 +25,7 @@ const MAX_READ_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct OpenLarge {
     ino: InodeNo,
-    kind: Kind,
+    kind: KindKey,
     is_direct: bool,
     read_bytes: AtomicU64,
     /// The READs since its readers were last judged, and their bytes. Another thread may count a READ in
@@ -159,7 +159,7 @@ impl DirectIo {
     }
 }
 
-fn log_change(change: Option<Change>, folder: &str, kind: &Kind) {
+fn log_change(change: Option<Change>, folder: &str, kind: &KindKey) {
     let extension = &*kind.1;
     match change {
         Some(Change::Direct) => {

@@ -116,7 +116,7 @@ impl Spot {
 }
 
 #[derive(Debug)]
-enum State {
+enum MapReadState {
     /// `lone` READs in a row looked like random page faults.
     Watching {
         lone: u32,
@@ -137,7 +137,7 @@ pub(crate) struct MapReads {
     readahead_bytes: u64,
     /// The file's size in bytes.
     size: u64,
-    state: State,
+    state: MapReadState,
     /// How many READs in the shape of random page faults come before the next probe.
     lone_wanted: u32,
     /// Where the last served READs of that shape ended.
@@ -153,7 +153,7 @@ impl MapReads {
         Self {
             readahead_bytes,
             size,
-            state: if is_random { State::Random } else { State::Watching { lone: 0 } },
+            state: if is_random { MapReadState::Random } else { MapReadState::Watching { lone: 0 } },
             lone_wanted: LONE_READS,
             ends: VecDeque::new(),
             spots: VecDeque::new(),
@@ -163,17 +163,17 @@ impl MapReads {
 
     /// Whether the file is read at random through maps.
     pub(crate) fn is_random(&self) -> bool {
-        matches!(self.state, State::Random)
+        matches!(self.state, MapReadState::Random)
     }
 
     /// Whether the policy only needs to see READs that [`may_be_read_around`].
     pub(crate) fn is_only_watching(&self) -> bool {
-        matches!(self.state, State::Watching { .. })
+        matches!(self.state, MapReadState::Watching { .. })
     }
 
     /// Notes that READs of the file went on from one another since the last READ that the policy saw.
     pub(crate) fn on_stream(&mut self) {
-        if let State::Watching { lone } = &mut self.state {
+        if let MapReadState::Watching { lone } = &mut self.state {
             *lone = 0;
         }
     }
@@ -182,9 +182,9 @@ impl MapReads {
     /// stream.
     pub(crate) fn on_read(&mut self, read: ByteRange, is_streamed: impl FnOnce() -> bool) -> Decision {
         match self.state {
-            State::Watching { lone } => self.watch(read, lone, is_streamed),
-            State::Probing { refused, patience } => self.probe(read, refused, patience),
-            State::Random => self.take_apart(read, is_streamed),
+            MapReadState::Watching { lone } => self.watch(read, lone, is_streamed),
+            MapReadState::Probing { refused, patience } => self.probe(read, refused, patience),
+            MapReadState::Random => self.take_apart(read, is_streamed),
         }
     }
 
@@ -196,17 +196,17 @@ impl MapReads {
         let lone = if goes_on || is_streamed() { 0 } else { lone + 1 };
         if lone <= self.lone_wanted {
             push(&mut self.ends, read.end());
-            self.state = State::Watching { lone };
+            self.state = MapReadState::Watching { lone };
             return Answer::Serve.into();
         }
-        self.state = State::Probing { refused: read, patience: PATIENCE };
+        self.state = MapReadState::Probing { refused: read, patience: PATIENCE };
         Answer::Refuse.into()
     }
 
     fn probe(&mut self, read: ByteRange, refused: ByteRange, patience: u32) -> Decision {
         let is_page = refused.contains(read.start()) && read.len() <= PIECE_BYTES;
         if is_page && read.start() > refused.start() {
-            self.state = State::Random;
+            self.state = MapReadState::Random;
             self.wrong = 0;
             push(&mut self.spots, Spot::refused(refused));
             let decision = self.take_apart(read, || false);
@@ -217,7 +217,7 @@ impl MapReads {
             let rest = ByteRange::new(read.end().clamp(refused.start(), refused.end()), refused.end());
             return Decision { drop: is_page.then_some(rest), ..Answer::Serve.into() };
         }
-        self.state = State::Probing { refused, patience: patience - 1 };
+        self.state = MapReadState::Probing { refused, patience: patience - 1 };
         Answer::Serve.into()
     }
 
@@ -251,7 +251,7 @@ impl MapReads {
     }
 
     fn be_cautious(&mut self) {
-        self.state = State::Watching { lone: 0 };
+        self.state = MapReadState::Watching { lone: 0 };
         self.lone_wanted = self.lone_wanted.saturating_mul(CAUTION);
         self.spots.clear();
         self.ends.clear();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use s3mount_object::ByteRange;
 
-use super::kind::Kind;
+use super::kind::KindKey;
 use crate::numbers::InodeNo;
 use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -32,7 +32,7 @@ const LEAST_READAHEADS: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Watched {
     ino: InodeNo,
-    kind: Kind,
+    kind: KindKey,
     /// Whether only READs in the shape of a read-around matter.
     is_only_watching: AtomicBool,
     is_random: AtomicBool,
@@ -40,7 +40,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    fn new(ino: InodeNo, kind: Kind, reads: MapReads) -> Self {
+    fn new(ino: InodeNo, kind: KindKey, reads: MapReads) -> Self {
         let (is_watching, is_random) = (reads.is_only_watching(), reads.is_random());
         Self {
             ino,
@@ -78,7 +78,7 @@ struct Tables {
     /// Each file, with the time when it was last opened or added.
     files: HashMap<InodeNo, (Arc<Watched>, u64)>,
     /// The random files of each kind, up to [`FILES_OF_A_KIND`].
-    kinds: HashMap<Kind, Vec<InodeNo>>,
+    kinds: HashMap<KindKey, Vec<InodeNo>>,
     clock: u64,
 }
 
@@ -123,7 +123,7 @@ impl MapTable {
         &self,
         ino: InodeNo,
         size: u64,
-        kind: impl FnOnce() -> Option<Kind>,
+        kind: impl FnOnce() -> Option<KindKey>,
     ) -> Option<Arc<Watched>> {
         if !self.is_used.load(Ordering::Relaxed) || !self.is_worth_it(size) {
             return None;
@@ -144,7 +144,7 @@ impl MapTable {
     }
 
     /// Begins to watch a file.
-    pub(crate) fn watch(&self, ino: InodeNo, size: u64, kind: Kind) -> Arc<Watched> {
+    pub(crate) fn watch(&self, ino: InodeNo, size: u64, kind: KindKey) -> Arc<Watched> {
         self.is_used.store(true, Ordering::Relaxed);
         let mut tables = self.lock();
         let known = tables.files.get(&ino).map(|(file, _)| file.clone());
@@ -179,7 +179,7 @@ impl MapTable {
 }
 
 impl Tables {
-    fn add(&mut self, ino: InodeNo, kind: Kind, reads: MapReads) -> Arc<Watched> {
+    fn add(&mut self, ino: InodeNo, kind: KindKey, reads: MapReads) -> Arc<Watched> {
         if self.files.len() >= MAX_FILES {
             let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(ino, _)| *ino);
             oldest.and_then(|oldest| self.files.remove(&oldest));
@@ -207,7 +207,7 @@ mod tests {
 
     use super::{MAX_FILES, MapTable, Watched};
     use crate::numbers::InodeNo;
-    use crate::page_cache::kind::Kind;
+    use crate::page_cache::kind::KindKey;
 
     const MIB: u64 = 1 << 20;
     const SIZE: u64 = 1 << 30;
@@ -218,7 +218,7 @@ mod tests {
         table
     }
 
-    fn kind(extension: &str) -> Kind {
+    fn kind(extension: &str) -> KindKey {
         (InodeNo(1), extension.into())
     }
 

@@ -21,7 +21,7 @@ use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
-use crate::attributes::known::{Found, KnownAttrs};
+use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;
 use crate::names::Target;
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
@@ -99,7 +99,7 @@ struct Version {
     /// When it was opened last. The kernel may hold pages of a file that was opened.
     opened: OpenClock,
     /// The attributes that are kept beside the object, if the mount shows them.
-    found: Option<Box<Found>>,
+    found: Option<Box<CachedAttr>>,
 }
 
 impl Version {

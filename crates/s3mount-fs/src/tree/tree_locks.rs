@@ -20,13 +20,13 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// The locks of one mount.
 #[derive(Debug, Default)]
 pub(crate) struct TreeLocks {
-    state: Mutex<State>,
+    state: Mutex<LockTable>,
     /// Notified when something was let go.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LockTable {
     /// The paths of names that stay in their places, each with a `/` behind it, and for how many.
     places: BTreeMap<String, usize>,
     /// Those of them that somebody changes.
@@ -35,7 +35,7 @@ struct State {
     trees: Vec<String>,
 }
 
-impl State {
+impl LockTable {
     /// Whether a path with a `/` behind it lies in a tree that moves.
     fn is_moving(&self, path: &str) -> bool {
         self.trees.iter().any(|tree| path.starts_with(&**tree))
@@ -70,12 +70,12 @@ pub(crate) struct TreesGuard<'a> {
 }
 
 impl TreeLocks {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LockTable> {
         lock(&self.state)
     }
 
     /// Waits until `take` succeeds.
-    async fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn wait<T>(&self, mut take: impl FnMut(&mut LockTable) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -128,7 +128,7 @@ impl TreeLocks {
         })
         .await;
         let guard = TreesGuard { locks: self, trees };
-        let is_free = |state: &mut State| {
+        let is_free = |state: &mut LockTable| {
             let has_names = guard.trees.iter().any(|tree| state.has_names_below(tree));
             (!has_names).then_some(())
         };

@@ -7,7 +7,7 @@ use fuser::Errno;
 use tokio::time::Instant;
 
 use super::thread::{End, Thread};
-use super::{InterruptMonitor, Kind, MOST_LOOKS, PATIENCE, POLL_INTERVAL, Reply, SharedReply};
+use super::{InterruptMonitor, MOST_LOOKS, PATIENCE, POLL_INTERVAL, Reply, RequestKind, SharedReply};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ impl Reply for Noted {
 struct Request(SharedReply<Noted>, Arc<Mutex<Option<Errno>>>);
 
 impl Request {
-    fn new(monitor: &InterruptMonitor, kind: Kind, pid: u32) -> Self {
+    fn new(monitor: &InterruptMonitor, kind: RequestKind, pid: u32) -> Self {
         let errno = Arc::<Mutex<Option<Errno>>>::default();
         let reply = SharedReply::new(Noted(errno.clone()));
         monitor.add_as(kind, (pid, USER), &reply);
@@ -53,7 +53,7 @@ fn many_callers_are_looked_at_in_turn() {
         alive(USER, None)
     };
     let (monitor, _come) = InterruptMonitor::new(TIMEOUT, false, look);
-    let requests: Vec<_> = (1..=1000).map(|pid| Request::new(&monitor, Kind::Read, pid)).collect();
+    let requests: Vec<_> = (1..=1000).map(|pid| Request::new(&monitor, RequestKind::Read, pid)).collect();
     let (start, polls) = (Instant::now() + PATIENCE, 1000_usize.div_ceil(MOST_LOOKS));
     for poll in 0..u32::try_from(polls).expect("few") {
         assert!(!monitor.check(start + poll * POLL_INTERVAL));
@@ -79,9 +79,9 @@ fn who_is_killed_is_let_go_and_who_changes_something_only_then() {
             monitor.check(Instant::now() + PATIENCE);
             requests.map(|request| request.code())
         };
-        assert_eq!(codes(Kind::Ask), [libc::EINTR, libc::EINTR, 0, 0]);
-        assert_eq!(codes(Kind::Read), [libc::EINTR, libc::EINTR, 0, 0]);
-        assert_eq!(codes(Kind::Change), [0, libc::EINTR, 0, 0]);
+        assert_eq!(codes(RequestKind::Ask), [libc::EINTR, libc::EINTR, 0, 0]);
+        assert_eq!(codes(RequestKind::Read), [libc::EINTR, libc::EINTR, 0, 0]);
+        assert_eq!(codes(RequestKind::Change), [0, libc::EINTR, 0, 0]);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_passed_mount_believes_what_it_has_seen() {
     let codes = |is_passed| {
         ROUND.store(0, Ordering::Relaxed);
         let (monitor, _come) = InterruptMonitor::new(TIMEOUT, is_passed, look);
-        let requests = [1, 2, 3, 4, 5].map(|pid| Request::new(&monitor, Kind::Read, pid));
+        let requests = [1, 2, 3, 4, 5].map(|pid| Request::new(&monitor, RequestKind::Read, pid));
         monitor.check(Instant::now() + PATIENCE);
         ROUND.store(1, Ordering::Relaxed);
         monitor.check(Instant::now() + 2 * PATIENCE);
@@ -119,12 +119,12 @@ fn nobody_is_looked_at_once_a_caller_who_waits_is_nobody() {
     };
     let (monitor, _come) = InterruptMonitor::new(TIMEOUT, true, look);
     // The kernel reads ahead for a program that may have ended.
-    let ahead = Request::new(&monitor, Kind::Read, 1);
+    let ahead = Request::new(&monitor, RequestKind::Read, 1);
     for round in 1..4 {
         monitor.check(Instant::now() + round * PATIENCE);
     }
     assert_eq!(LOOKS.load(Ordering::Relaxed), 3);
-    let asked = Request::new(&monitor, Kind::Ask, 2);
+    let asked = Request::new(&monitor, RequestKind::Ask, 2);
     for round in 5..10 {
         monitor.check(Instant::now() + round * PATIENCE);
     }

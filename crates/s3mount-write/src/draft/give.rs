@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::Draft;
 use crate::grid::Cell;
 use crate::relief::Giver;
-use crate::state::State;
+use crate::state::DraftState;
 
 impl Giver for Draft {
     fn changed(&self) -> SystemTime {
@@ -60,7 +60,7 @@ impl Giver for Draft {
 impl Draft {
     /// The parts that may lose their bytes, and whether the store has them up to date. The last part stays, if
     /// it is not full: what is appended to it needs its bytes.
-    fn evictable(&self, state: &State) -> Vec<(Cell, bool)> {
+    fn evictable(&self, state: &DraftState) -> Vec<(Cell, bool)> {
         let size = state.size();
         let Some(grid) = state.grid else {
             // There is no upload. All that is elsewhere is in the version that the draft began with.

@@ -9,13 +9,13 @@ use s3mount_object::{ByteRange, PartBuffer};
 use super::Draft;
 use crate::WriteError;
 use crate::extents::{Elsewhere, Hole, Place};
-use crate::state::{BLOCK, State};
+use crate::state::{BLOCK, DraftState};
 
 /// A range of a draft keeps what memory has of it while this lives.
 pub(super) struct Keeping<'a>(&'a Draft, u64, u64);
 
 impl<'a> Keeping<'a> {
-    pub(super) fn new(draft: &'a Draft, state: &mut State, start: u64, end: u64) -> Self {
+    pub(super) fn new(draft: &'a Draft, state: &mut DraftState, start: u64, end: u64) -> Self {
         state.kept.add(start, end);
         Self(draft, start, end)
     }

@@ -18,7 +18,7 @@ use super::spill::blocking;
 use crate::WriteError;
 use crate::extents::{Content, Elsewhere, Hole};
 use crate::spool::SpoolFile;
-use crate::state::{BLOCK, State, index};
+use crate::state::{BLOCK, DraftState, index};
 
 /// Bytes of an answer that are still to come, and the spool's file at the moment of the look.
 struct Wanted {
@@ -35,7 +35,7 @@ struct Answer {
 
 impl Answer {
     /// Looks at the file. What is not in memory is wanted.
-    fn look(state: &State, offset: u64, end: u64) -> Self {
+    fn look(state: &DraftState, offset: u64, end: u64) -> Self {
         let mut into = BytesMut::zeroed(index(end - offset));
         let holes = state.extents.look(offset, &mut into);
         let wanted = holes.into_iter().map(|hole| Wanted { hole, spool: state.spool.clone() }).collect();
@@ -44,7 +44,7 @@ impl Answer {
 
     /// Looks again for bytes that are not where they were. The file ends with them if it was cut meanwhile. False if
     /// they are said to be where they were.
-    fn look_again(&mut self, state: &State, gone: &Hole) -> bool {
+    fn look_again(&mut self, state: &DraftState, gone: &Hole) -> bool {
         let end = gone.end.min(state.size()).max(gone.start);
         let again = Self::look(state, gone.start, end);
         if again.wanted.front().is_some_and(|wanted| wanted.hole.elsewhere == gone.elsewhere) {
@@ -152,7 +152,7 @@ async fn unspool(file: Arc<SpoolFile>, start: u64, into: &mut [u8]) -> Result<()
 }
 
 /// The bytes of a range, if they lie in one frozen extent. Nothing is copied.
-fn whole(state: &State, start: u64, end: u64) -> Option<Bytes> {
+fn whole(state: &DraftState, start: u64, end: u64) -> Option<Bytes> {
     let (from, extent) = state.extents.range(start, end).next()?;
     match &extent.content {
         Content::Frozen(bytes, _) if end <= from + extent.len => {

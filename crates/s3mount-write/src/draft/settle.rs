@@ -11,7 +11,7 @@ use crate::WriteError;
 use crate::copies::{Piece, plan};
 use crate::extents::{Content, Copy, Place};
 use crate::old_keys::Renamed;
-use crate::state::{Begun, Published, State};
+use crate::state::{Begun, DraftState, Published};
 
 impl Draft {
     /// Notes that the old key is not free, if bytes are in the upload to it and nowhere else.
@@ -86,7 +86,7 @@ impl Renamed for Draft {
     }
 }
 
-impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// The upload has become `version`: what was only there is to be had from the version. Returns what was published
     /// before it.
     fn take_from(&mut self, version: &ObjectId) -> Option<(u64, Published)> {

@@ -11,7 +11,7 @@ use crate::WriteError;
 use crate::extents::Content;
 use crate::grid::Cell;
 use crate::shared::Room;
-use crate::state::{Begun, State};
+use crate::state::{Begun, DraftState};
 use crate::store::crc;
 
 /// Bytes that nobody has written.
@@ -207,7 +207,7 @@ impl Draft {
 }
 
 /// The bytes of a range, if they are in memory and frozen.
-pub(super) fn pieces(state: &State, start: u64, end: u64) -> Option<Vec<Bytes>> {
+pub(super) fn pieces(state: &DraftState, start: u64, end: u64) -> Option<Vec<Bytes>> {
     let mut pieces = Vec::new();
     for (from, extent) in state.extents.range(start, end) {
         match &extent.content {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::Draft;
 use crate::WriteError;
 use crate::grid::{Grid, PAGE};
-use crate::state::{BLOCK, Held, State, Wants, index};
+use crate::state::{BLOCK, DraftState, Held, Wants, index};
 
 /// A write that waits for memory asks drafts again after this time: they may have memory to give by then.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -133,7 +133,7 @@ impl Draft {
     /// the change can be had. `copied` bytes at the beginning come from one version then. Returns the cuts.
     pub(super) fn check_change(
         &self,
-        state: &State,
+        state: &DraftState,
         (start, end): (u64, u64),
         size: u64,
         copied: impl FnOnce() -> u64,

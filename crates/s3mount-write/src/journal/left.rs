@@ -17,7 +17,7 @@ const LOCAL: [FsType; 5] =
 
 /// A journal that was found.
 #[derive(Debug)]
-pub enum Found {
+pub enum FoundJournal {
     /// Its daemon lives, or another process reads it to clean up.
     Live(Owner, Vec<Record>),
     /// It lies on a file system that other machines share, and is that of another machine.
@@ -37,7 +37,7 @@ pub struct Left {
     path: PathBuf,
 }
 
-impl Found {
+impl FoundJournal {
     /// All journals in the folder `dir`, the oldest first. There is none in a folder that does not exist.
     ///
     /// # Errors

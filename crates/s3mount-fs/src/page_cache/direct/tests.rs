@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{Change, Closed, Counts, Direct, Large, PAUSE, PROBE_BYTES, Pieces, Reason};
 use crate::numbers::InodeNo;
-use crate::page_cache::kind::Kind;
+use crate::page_cache::kind::KindKey;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -11,7 +11,7 @@ const GIB: u64 = 1 << 30;
 /// Size of each file, in bytes.
 const SIZE: u64 = 140 * MIB;
 
-fn kind() -> Kind {
+fn kind() -> KindKey {
     (InodeNo(1), "npz".into())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{InodeNo, InodeTable, Tables, Version};
 use crate::attr::Attr;
-use crate::attributes::known::{Found, KnownAttrs};
+use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::numbers::ROOT;
 use s3mount_names::File;
 use s3mount_names::time::millis;
@@ -12,7 +12,7 @@ use s3mount_names::time::millis;
 impl Version {
     /// Notes when the store says that the version was written, and what is known of its attributes. The same bytes
     /// may be written again with other attributes.
-    pub(super) fn update(&mut self, modified: i64, found: Option<Box<Found>>) {
+    pub(super) fn update(&mut self, modified: i64, found: Option<Box<CachedAttr>>) {
         match found {
             Some(found) => (self.found, self.modified) = (Some(found), modified),
             None if self.modified != modified => self.found = None,
@@ -46,7 +46,7 @@ impl InodeTable {
     }
 
     /// What is known of the attributes of a version, if the kernel knows it under this name.
-    pub(crate) fn found(&self, parent: InodeNo, name: &str, file: &File) -> Option<Found> {
+    pub(crate) fn found(&self, parent: InodeNo, name: &str, file: &File) -> Option<CachedAttr> {
         let tables = self.lock();
         let ino = tables.newest(parent, name)?;
         let known = tables.versions.get(&ino)?;
@@ -60,7 +60,7 @@ impl InodeTable {
     }
 
     /// The attributes of a version were changed by a copy onto itself: it is `file` now.
-    pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: Found) {
+    pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: CachedAttr) {
         let mut tables = self.lock();
         if let Some(known) = tables.versions.get_mut(&ino) {
             let name_len = known.name().len();

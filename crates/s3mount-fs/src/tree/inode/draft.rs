@@ -7,7 +7,7 @@ use std::sync::Arc;
 use s3mount_object::ETag;
 
 use super::{DraftNode, InodeNo, InodeTable, Tables, Version};
-use crate::attributes::known::Found;
+use crate::attributes::known::CachedAttr;
 use crate::drafts::DraftFile;
 use crate::drafts::life::Life;
 use crate::names::Target;
@@ -129,7 +129,7 @@ impl InodeTable {
         &self,
         file: &DraftFile,
         version: &File,
-        found: Option<Found>,
+        found: Option<CachedAttr>,
         keeps_pages: bool,
     ) -> bool {
         let mut tables = self.lock();
