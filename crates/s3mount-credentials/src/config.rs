@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Kind;
+use crate::CredentialKind;
 
 /// Which profile, and how its services are asked.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct SourceConfig {
     /// The profile's name.
     pub profile: String,
     /// Where its credentials come from, for messages.
-    pub kind: Kind,
+    pub kind: CredentialKind,
     /// The region in which roles are asked for.
     pub region: String,
     /// A PEM file of certificate authorities to trust instead of the system's.

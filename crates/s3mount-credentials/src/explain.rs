@@ -12,7 +12,7 @@ use s3mount_crt::NoKeys;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::Kind;
+use crate::CredentialKind;
 use crate::config::SourceConfig;
 
 /// What AWS's library said.
@@ -41,7 +41,7 @@ pub(crate) fn no_answer(config: &SourceConfig) -> NoKeys {
     no_keys(
         config,
         &match config.kind.origin() {
-            Kind::Process { profile } => format!(
+            CredentialKind::Process { profile } => format!(
                 "the credential_process of profile {profile:?} did not end within {limit:?} and was killed; run it \
                  by hand to see what it waits for"
             ),
@@ -65,7 +65,7 @@ fn reason(config: &SourceConfig, by: By, Said { code, text }: &Said) -> String {
     match (by, config.kind.origin()) {
         (By::Sts, _) => {
             let role = match &config.kind {
-                Kind::Role { role, .. } | Kind::WebIdentity { role } => role.as_str(),
+                CredentialKind::Role { role, .. } | CredentialKind::WebIdentity { role } => role.as_str(),
                 _ => "role",
             };
             let advice = match code.as_deref() {
@@ -77,23 +77,25 @@ fn reason(config: &SourceConfig, by: By, Said { code, text }: &Said) -> String {
             };
             format!("STS does not give {role} ({text}); {advice}")
         }
-        (By::Portal, Kind::Sso { profile }) => match code.as_deref() {
+        (By::Portal, CredentialKind::Sso { profile }) => match code.as_deref() {
             Some("UnauthorizedException") => sso_login("the SSO session has ended", profile),
             Some("ForbiddenException") => format!(
                 "SSO does not give this role ({text}); check sso_role_name and sso_account_id of profile {profile:?}"
             ),
             _ => format!("the SSO portal does not give keys ({text}); check sso_region and the network"),
         },
-        (_, Kind::Sso { profile }) if says(&["expired"]) => sso_login("the SSO session has ended", profile),
-        (_, Kind::Sso { profile }) if says(&["cached sso token", "sso/cache", "invalid json"]) => {
+        (_, CredentialKind::Sso { profile }) if says(&["expired"]) => {
+            sso_login("the SSO session has ended", profile)
+        }
+        (_, CredentialKind::Sso { profile }) if says(&["cached sso token", "sso/cache", "invalid json"]) => {
             sso_login(&format!("there is no SSO session that can be used ({text})"), profile)
         }
-        (_, Kind::Login { profile }) => {
+        (_, CredentialKind::Login { profile }) => {
             format!(
                 "there is no login session that can be used ({text}); run `aws login --profile {profile}`"
             )
         }
-        (_, Kind::Process { profile }) => {
+        (_, CredentialKind::Process { profile }) => {
             format!("the credential_process of profile {profile:?} brings no keys ({text}); run it by hand")
         }
         _ => text.clone(),

@@ -20,7 +20,7 @@ impl std::error::Error for BadProfile {}
 
 /// Where the credentials of a profile come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CredentialKind {
     /// Keys in the profile itself.
     Keys,
     /// A session of IAM Identity Center, which `aws sso login` begins for this profile.
@@ -48,37 +48,37 @@ pub enum Kind {
         /// The role's ARN.
         role: String,
         /// Those credentials.
-        of: Box<Kind>,
+        of: Box<CredentialKind>,
     },
     /// The environment, the container or the instance, as `credential_source` names them.
     Service(String),
 }
 
-impl Kind {
+impl CredentialKind {
     /// Whether the CRT loads these credentials as well as anybody.
     pub fn is_plain(&self) -> bool {
-        *self == Kind::Keys
+        *self == CredentialKind::Keys
     }
 
     /// The kind at the end of a chain of roles.
-    pub fn origin(&self) -> &Kind {
+    pub fn origin(&self) -> &CredentialKind {
         match self {
-            Kind::Role { of, .. } => of.origin(),
+            CredentialKind::Role { of, .. } => of.origin(),
             origin => origin,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for CredentialKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Keys => f.write_str("keys"),
-            Kind::Sso { profile } => write!(f, "SSO (aws sso login --profile {profile})"),
-            Kind::Login { profile } => write!(f, "login (aws login --profile {profile})"),
-            Kind::Process { profile } => write!(f, "credential_process of profile {profile}"),
-            Kind::WebIdentity { role } => write!(f, "the role {role}, by web identity"),
-            Kind::Role { role, of } => write!(f, "the role {role}, by {of}"),
-            Kind::Service(name) => write!(f, "credential_source {name}"),
+            CredentialKind::Keys => f.write_str("keys"),
+            CredentialKind::Sso { profile } => write!(f, "SSO (aws sso login --profile {profile})"),
+            CredentialKind::Login { profile } => write!(f, "login (aws login --profile {profile})"),
+            CredentialKind::Process { profile } => write!(f, "credential_process of profile {profile}"),
+            CredentialKind::WebIdentity { role } => write!(f, "the role {role}, by web identity"),
+            CredentialKind::Role { role, of } => write!(f, "the role {role}, by {of}"),
+            CredentialKind::Service(name) => write!(f, "credential_source {name}"),
         }
     }
 }
@@ -89,7 +89,10 @@ impl fmt::Display for Kind {
 /// # Errors
 /// A profile that wants a second factor, that names a profile which does not exist, or that names itself in a
 /// circle.
-pub fn kind(profile: &str, settings: &dyn Fn(&str) -> Settings) -> Result<Option<Kind>, BadProfile> {
+pub fn kind(
+    profile: &str,
+    settings: &dyn Fn(&str) -> Settings,
+) -> Result<Option<CredentialKind>, BadProfile> {
     follow(profile, settings, &mut Vec::new())
 }
 
@@ -97,13 +100,13 @@ fn follow(
     profile: &str,
     settings: &dyn Fn(&str) -> Settings,
     passed: &mut Vec<String>,
-) -> Result<Option<Kind>, BadProfile> {
+) -> Result<Option<CredentialKind>, BadProfile> {
     let own = settings(profile);
     let get = |name: &str| own.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let is_source = !passed.is_empty();
     // The keys of a profile that another one names as its source count before its own role.
     if is_source && get("aws_access_key_id").is_some() {
-        return Ok(Some(Kind::Keys));
+        return Ok(Some(CredentialKind::Keys));
     }
     if passed.iter().any(|name| name == profile) {
         let path = passed.join(" -> ");
@@ -113,7 +116,7 @@ fn follow(
     let named = || profile.to_owned();
     if let Some(role) = get("role_arn").map(str::to_owned) {
         if get("web_identity_token_file").is_some() {
-            return Ok(Some(Kind::WebIdentity { role }));
+            return Ok(Some(CredentialKind::WebIdentity { role }));
         }
         if let Some(device) = get("mfa_serial") {
             return Err(BadProfile(format!(
@@ -124,7 +127,7 @@ fn follow(
         }
         let of = match (get("source_profile"), get("credential_source")) {
             (Some(source), None) => role_source(profile, source, settings, passed)?,
-            (None, Some(service)) => Kind::Service(service.to_owned()),
+            (None, Some(service)) => CredentialKind::Service(service.to_owned()),
             (Some(_), Some(_)) => {
                 return Err(BadProfile(format!(
                     "profile {profile:?} has both source_profile and credential_source; delete one of them"
@@ -137,16 +140,16 @@ fn follow(
                 )));
             }
         };
-        return Ok(Some(Kind::Role { role, of: Box::new(of) }));
+        return Ok(Some(CredentialKind::Role { role, of: Box::new(of) }));
     }
     Ok(if get("aws_access_key_id").is_some() && get("sso_session").is_none() {
-        Some(Kind::Keys)
+        Some(CredentialKind::Keys)
     } else if get("sso_session").is_some() || get("sso_start_url").is_some() {
-        Some(Kind::Sso { profile: named() })
+        Some(CredentialKind::Sso { profile: named() })
     } else if get("login_session").is_some() {
-        Some(Kind::Login { profile: named() })
+        Some(CredentialKind::Login { profile: named() })
     } else {
-        get("credential_process").map(|_| Kind::Process { profile: named() })
+        get("credential_process").map(|_| CredentialKind::Process { profile: named() })
     })
 }
 
@@ -156,7 +159,7 @@ fn role_source(
     source: &str,
     settings: &dyn Fn(&str) -> Settings,
     passed: &mut Vec<String>,
-) -> Result<Kind, BadProfile> {
+) -> Result<CredentialKind, BadProfile> {
     if settings(source).is_empty() {
         return Err(BadProfile(format!(
             "profile {profile:?} names the source_profile {source:?}, which does not exist; aws configure \
@@ -172,7 +175,7 @@ fn role_source(
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Settings, kind};
+    use super::{CredentialKind, Settings, kind};
 
     /// Profiles, each with its settings.
     const PROFILES: &[(&str, &[(&str, &str)])] = &[
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!(kind("bare", &settings), Ok(None));
         assert_eq!(kind("absent", &settings), Ok(None));
         let chain = kind("chain", &settings).expect("a usable profile").expect("credentials");
-        assert_eq!(chain.origin(), &Kind::Sso { profile: "sso".to_owned() });
+        assert_eq!(chain.origin(), &CredentialKind::Sso { profile: "sso".to_owned() });
     }
 
     #[test]

@@ -18,5 +18,5 @@ mod plan;
 mod source;
 
 pub use config::SourceConfig;
-pub use kind::{BadProfile, Kind, Settings, kind};
+pub use kind::{BadProfile, CredentialKind, Settings, kind};
 pub use source::ProfileSource;

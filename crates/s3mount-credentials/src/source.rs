@@ -16,17 +16,17 @@ use crate::plan::{Life, Plan, plan};
 
 /// Finds the keys of a profile by `aws-config`.
 #[derive(Clone)]
-pub struct ProfileSource(Arc<Inner>);
+pub struct ProfileSource(Arc<KeySource>);
 
-struct Inner {
+struct KeySource {
     config: SourceConfig,
-    state: Mutex<State>,
+    state: Mutex<KeyCache>,
 }
 
 type Search = Shared<oneshot::Receiver<Result<Arc<Keys>, NoKeys>>>;
 
 #[derive(Default)]
-struct State {
+struct KeyCache {
     /// The keys, and when they were found.
     keys: Option<(Arc<Keys>, SystemTime)>,
     /// When the last search ended and why it failed, if it did.
@@ -45,12 +45,12 @@ impl ProfileSource {
     /// A source for this profile. Nothing is read before the first call of
     /// [`keys`](CredentialSource::keys), so the process may still fork.
     pub fn new(config: SourceConfig) -> Self {
-        Self(Arc::new(Inner { config, state: Mutex::default() }))
+        Self(Arc::new(KeySource { config, state: Mutex::default() }))
     }
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl KeySource {
+    fn state(&self) -> MutexGuard<'_, KeyCache> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,14 +75,14 @@ impl Inner {
 }
 
 /// Joins the search that is under way, or begins one in a thread of its own.
-fn search(inner: &Arc<Inner>, state: &mut State) -> Search {
+fn search(source: &Arc<KeySource>, state: &mut KeyCache) -> Search {
     if let Some(search) = &state.search {
         return search.clone();
     }
     let (answer, waiting) = oneshot::channel();
     let waiting = waiting.shared();
     state.search = Some(waiting.clone());
-    let shared = inner.clone();
+    let shared = source.clone();
     let find = move || {
         // Those who wait must hear of a panic, too, and the next search must begin.
         let found = catch_unwind(AssertUnwindSafe(|| fetch(&shared.config)))

@@ -4,7 +4,7 @@ use crate::label::Names;
 
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A sum since the mount, which only grows.
     Counter,
     /// A value that goes up and down.
@@ -39,7 +39,7 @@ pub struct Definition {
     /// Its name as Prometheus has it: `s3mount_`, what it is, the unit, and `_total` for a counter.
     pub name: &'static str,
     /// How it behaves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// What it counts in.
     pub unit: Unit,
     /// Its labels and their values. There is one series for each combination of values.
@@ -70,7 +70,7 @@ impl Definition {
         if !self.name.starts_with("s3mount_") || !self.name.bytes().all(is_plain) {
             return Some("the name is s3mount_ and lower case letters");
         }
-        if (self.kind == Kind::Counter) != self.name.ends_with("_total") {
+        if (self.kind == MetricKind::Counter) != self.name.ends_with("_total") {
             return Some("a counter's name ends in _total, and no other");
         }
         if base.ends_with("_bytes") != (self.unit == Unit::Bytes)
@@ -78,7 +78,8 @@ impl Definition {
         {
             return Some("the name ends in its unit");
         }
-        if (self.kind == Kind::Histogram) == self.bounds.is_empty() || !self.bounds.is_sorted_by(|a, b| a < b)
+        if (self.kind == MetricKind::Histogram) == self.bounds.is_empty()
+            || !self.bounds.is_sorted_by(|a, b| a < b)
         {
             return Some("a histogram has ascending bounds, and no other metric has any");
         }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::Kind;
+use crate::MetricKind;
 use crate::label::{Labels, Names, combinations};
 
 /// Cells of a counter. A counter takes 64 bytes for each; with eight, sixteen session threads meet two by
@@ -47,7 +47,7 @@ pub enum Value {
 /// A field of a struct of metrics.
 pub trait Instrument: Send + Sync + 'static {
     /// How it behaves.
-    const KIND: Kind;
+    const KIND: MetricKind;
 
     /// Its labels.
     const LABELS: &'static [Names] = &[];
@@ -138,7 +138,7 @@ pub trait Number: Instrument {}
 macro_rules! numbers {
     ($($name:ident: $kind:ident),+) => {$(
         impl Instrument for $name {
-            const KIND: Kind = Kind::$kind;
+            const KIND: MetricKind = MetricKind::$kind;
 
             fn new(_: &'static [u64]) -> Self {
                 Self::default()
@@ -211,7 +211,7 @@ impl Histogram {
 }
 
 impl Instrument for Histogram {
-    const KIND: Kind = Kind::Histogram;
+    const KIND: MetricKind = MetricKind::Histogram;
 
     fn new(bounds: &'static [u64]) -> Self {
         let mut histogram = Self { bounds, cells: Box::default() };
@@ -239,7 +239,7 @@ impl<T, L: Labels> Family<T, L> {
 }
 
 impl<T: Instrument, L: Labels> Instrument for Family<T, L> {
-    const KIND: Kind = T::KIND;
+    const KIND: MetricKind = T::KIND;
     const LABELS: &'static [Names] = L::NAMES;
 
     fn new(bounds: &'static [u64]) -> Self {

@@ -24,7 +24,7 @@ mod recorder;
 mod registry;
 mod show;
 
-pub use definition::{Definition, Kind, Stability, Unit, bounds};
+pub use definition::{Definition, MetricKind, Stability, Unit, bounds};
 pub use instrument::{Counter, Distribution, Family, Gauge, Histogram, Instrument, Number, Total, Value};
 pub use label::{Label, Labels, Names};
 pub use name::{Key, Name};

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use crate::instrument::Distribution;
-use crate::{Definition, Kind, Names, Snapshot, Stability, Unit, Value};
+use crate::{Definition, MetricKind, Names, Snapshot, Stability, Unit, Value};
 
 /// Nanoseconds of a second.
 const NANOS: f64 = 1e9;
@@ -121,11 +121,11 @@ fn braces(labels: &[String]) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: MetricKind) -> &'static str {
     match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     }
 }
 

@@ -34,7 +34,7 @@ impl fmt::Display for Tag {
 
 /// What a cell holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Found {
+pub enum CellContent {
     /// Nobody has written it.
     Zeros,
     /// The bytes of a call, at their place.
@@ -70,9 +70,9 @@ fn hex(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
 }
 
-fn decode_cell(bytes: &[u8], place: u64) -> Found {
+fn decode_cell(bytes: &[u8], place: u64) -> CellContent {
     if bytes.iter().all(|byte| *byte == 0) {
-        return Found::Zeros;
+        return CellContent::Zeros;
     }
     let parsed = || {
         let (writer, call, index) =
@@ -81,15 +81,15 @@ fn decode_cell(bytes: &[u8], place: u64) -> Found {
         (*bytes == cell(tag, index)[..bytes.len()]).then_some((tag, index))
     };
     match parsed() {
-        Some((tag, index)) if index == place || index == ANYWHERE => Found::Written(tag),
-        Some((tag, index)) => Found::Misplaced(tag, index),
-        None => Found::Garbage,
+        Some((tag, index)) if index == place || index == ANYWHERE => CellContent::Written(tag),
+        Some((tag, index)) => CellContent::Misplaced(tag, index),
+        None => CellContent::Garbage,
     }
 }
 
 /// What the cells of `bytes` hold, as runs of cells that hold the same. `bytes` begins at the cell `first`.
-pub fn decode(bytes: &[u8], first: u64) -> Vec<(Range<u64>, Found)> {
-    let mut runs: Vec<(Range<u64>, Found)> = Vec::new();
+pub fn decode(bytes: &[u8], first: u64) -> Vec<(Range<u64>, CellContent)> {
+    let mut runs: Vec<(Range<u64>, CellContent)> = Vec::new();
     for (at, bytes) in bytes.chunks(CELL as usize).enumerate() {
         let place = first + at as u64;
         let found = decode_cell(bytes, place);
@@ -102,12 +102,12 @@ pub fn decode(bytes: &[u8], first: u64) -> Vec<(Range<u64>, Found)> {
 }
 
 /// Runs as a line of text.
-pub fn shown(runs: &[(Range<u64>, Found)]) -> String {
-    let run = |(range, found): &(Range<u64>, Found)| match found {
-        Found::Zeros => format!("{}..{} zeros", range.start, range.end),
-        Found::Written(tag) => format!("{}..{} {tag}", range.start, range.end),
-        Found::Misplaced(tag, index) => format!("{}..{} {tag} of cell {index}", range.start, range.end),
-        Found::Garbage => format!("{}..{} garbage", range.start, range.end),
+pub fn shown(runs: &[(Range<u64>, CellContent)]) -> String {
+    let run = |(range, found): &(Range<u64>, CellContent)| match found {
+        CellContent::Zeros => format!("{}..{} zeros", range.start, range.end),
+        CellContent::Written(tag) => format!("{}..{} {tag}", range.start, range.end),
+        CellContent::Misplaced(tag, index) => format!("{}..{} {tag} of cell {index}", range.start, range.end),
+        CellContent::Garbage => format!("{}..{} garbage", range.start, range.end),
     };
     let mut shown: Vec<String> = runs.iter().take(12).map(run).collect();
     if runs.len() > shown.len() {

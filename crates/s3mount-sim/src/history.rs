@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::content::{CELL, Found, Tag, decode, shown};
+use crate::content::{CELL, CellContent, Tag, decode, shown};
 
 /// A moment that has not come.
 pub const NEVER: u64 = u64::MAX;
@@ -321,8 +321,9 @@ impl File {
             for cell in std::iter::once(range.start).chain(inside) {
                 let values = self.cell(cell, from, to);
                 let fits = |value: &Value| match (value, found) {
-                    (Value::Zeros, Found::Zeros) | (Value::Any, Found::Written(_) | Found::Zeros) => true,
-                    (Value::Written(tag), Found::Written(other)) => tag == other,
+                    (Value::Zeros, CellContent::Zeros)
+                    | (Value::Any, CellContent::Written(_) | CellContent::Zeros) => true,
+                    (Value::Written(tag), CellContent::Written(other)) => tag == other,
                     _ => false,
                 };
                 if !values.iter().any(fits) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::folder_names::FolderChange;
 use self::folder_names::Folders;
-use crate::content::{CELL, COMMON, Found, Tag, decode, shown};
+use crate::content::{CELL, COMMON, CellContent, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;
 use crate::promise::{Broken, Check, Rule, broken};
@@ -373,7 +373,9 @@ impl Judge {
     pub fn read(&mut self, opened: &Opened, asked: u64, cells: Range<u64>, bytes: &[u8]) -> Check {
         let now = self.ticks.next();
         let runs = decode(bytes, cells.start);
-        if let Some(run) = runs.iter().find(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
+        if let Some(run) =
+            runs.iter().find(|run| matches!(run.1, CellContent::Garbage | CellContent::Misplaced(..)))
+        {
             return Err(broken(
                 Rule::Bytes,
                 format!("{} of {} holds {}", opened.path, cells.start, shown(std::slice::from_ref(run))),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::content::CELL;
 use crate::disk::DiskPlan;
 use crate::draw::Draw;
-use crate::programs::{Act, Kind, Program, Theme};
+use crate::programs::{Act, Program, ProgramKind, Theme};
 use crate::store::Faults;
 use crate::world::{MountPlan, PART_BYTES};
 
@@ -38,7 +38,7 @@ pub struct Mix {
     /// How often it is drawn, compared with the others.
     pub weight: u64,
     /// The programs that are drawn.
-    pub kinds: &'static [Kind],
+    pub kinds: &'static [ProgramKind],
     /// One mount, or two and up to this many.
     pub mounts: u64,
     /// Whether a stranger changes the bucket.
@@ -72,7 +72,7 @@ pub struct Mix {
 const ONE: Mix = Mix {
     name: "",
     weight: 1,
-    kinds: &Kind::PROGRAMS,
+    kinds: &ProgramKind::PROGRAMS,
     mounts: 1,
     has_stranger: false,
     has_faults: false,
@@ -94,72 +94,116 @@ const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 const LISTED: Mix =
     Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
 
-const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller];
-const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
-const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
-const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
-const LISTING: &[Kind] = &[Kind::Lister, Kind::Scanner, Kind::Reader, Kind::Poller, Kind::Lister];
-const STAMPING: &[Kind] = &[
-    Kind::Stamper,
-    Kind::Stamper,
-    Kind::Stamper,
-    Kind::Reader,
-    Kind::Saver,
-    Kind::Overwriter,
-    Kind::Patcher,
-    Kind::Lister,
-    Kind::Appender,
-    Kind::Remover,
-    Kind::Poller,
+const SAVING: &[ProgramKind] =
+    &[ProgramKind::Saver, ProgramKind::Reader, ProgramKind::Lister, ProgramKind::Poller];
+const LOGGING: &[ProgramKind] =
+    &[ProgramKind::Appender, ProgramKind::Reader, ProgramKind::Renamer, ProgramKind::Poller];
+const PLAIN: &[ProgramKind] = &[
+    ProgramKind::Overwriter,
+    ProgramKind::Reader,
+    ProgramKind::Remover,
+    ProgramKind::Lister,
+    ProgramKind::Locker,
 ];
-const SCANNING: &[Kind] = &[
-    Kind::Scanner,
-    Kind::Scanner,
-    Kind::Remover,
-    Kind::Renamer,
-    Kind::Saver,
-    Kind::Overwriter,
-    Kind::Locker,
+const NAMING: &[ProgramKind] =
+    &[ProgramKind::Lister, ProgramKind::Renamer, ProgramKind::Lister, ProgramKind::Reader];
+const LISTING: &[ProgramKind] = &[
+    ProgramKind::Lister,
+    ProgramKind::Scanner,
+    ProgramKind::Reader,
+    ProgramKind::Poller,
+    ProgramKind::Lister,
 ];
-const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
+const STAMPING: &[ProgramKind] = &[
+    ProgramKind::Stamper,
+    ProgramKind::Stamper,
+    ProgramKind::Stamper,
+    ProgramKind::Reader,
+    ProgramKind::Saver,
+    ProgramKind::Overwriter,
+    ProgramKind::Patcher,
+    ProgramKind::Lister,
+    ProgramKind::Appender,
+    ProgramKind::Remover,
+    ProgramKind::Poller,
+];
+const SCANNING: &[ProgramKind] = &[
+    ProgramKind::Scanner,
+    ProgramKind::Scanner,
+    ProgramKind::Remover,
+    ProgramKind::Renamer,
+    ProgramKind::Saver,
+    ProgramKind::Overwriter,
+    ProgramKind::Locker,
+];
+const PATCHING: &[ProgramKind] =
+    &[ProgramKind::Patcher, ProgramKind::Reader, ProgramKind::Poller, ProgramKind::Patcher];
 
-const MAPPING: &[Kind] = &[Kind::Mapper, Kind::Reader, Kind::Appender, Kind::Patcher, Kind::Mapper];
-
-const ROTATING: &[Kind] = &[Kind::Rotator, Kind::Reader, Kind::Rotator, Kind::Poller];
-const LATE: &[Kind] = &[
-    Kind::Switcher,
-    Kind::Switcher,
-    Kind::Overwriter,
-    Kind::Remover,
-    Kind::Rotator,
-    Kind::Saver,
-    Kind::Lister,
+const MAPPING: &[ProgramKind] = &[
+    ProgramKind::Mapper,
+    ProgramKind::Reader,
+    ProgramKind::Appender,
+    ProgramKind::Patcher,
+    ProgramKind::Mapper,
 ];
-const SWITCHING: &[Kind] = &[Kind::Switcher, Kind::Switcher, Kind::Stamper, Kind::Reader, Kind::Remover];
-const COPYING: &[Kind] = &[Kind::Copier, Kind::Overwriter, Kind::Reader, Kind::Copier];
-const FOLDERS: &[Kind] = &[
-    Kind::Trainer,
-    Kind::Trainer,
-    Kind::Maker,
-    Kind::Walker,
-    Kind::Walker,
-    Kind::Clearer,
-    Kind::FolderRenamer,
-    Kind::Renamer,
-    Kind::Reader,
-    Kind::Poller,
-    Kind::Saver,
-    Kind::Overwriter,
-    Kind::Patcher,
-    Kind::Remover,
-    Kind::Lister,
-];
-const READING: &[Kind] =
-    &[Kind::Reader, Kind::Poller, Kind::Saver, Kind::Reader, Kind::Patcher, Kind::Lister];
-const CACHING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Reader, Kind::Poller];
 
-const HINTING: &[Kind] =
-    &[Kind::Hinter, Kind::Reader, Kind::Saver, Kind::Poller, Kind::Hinter, Kind::Overwriter, Kind::Patcher];
+const ROTATING: &[ProgramKind] =
+    &[ProgramKind::Rotator, ProgramKind::Reader, ProgramKind::Rotator, ProgramKind::Poller];
+const LATE: &[ProgramKind] = &[
+    ProgramKind::Switcher,
+    ProgramKind::Switcher,
+    ProgramKind::Overwriter,
+    ProgramKind::Remover,
+    ProgramKind::Rotator,
+    ProgramKind::Saver,
+    ProgramKind::Lister,
+];
+const SWITCHING: &[ProgramKind] = &[
+    ProgramKind::Switcher,
+    ProgramKind::Switcher,
+    ProgramKind::Stamper,
+    ProgramKind::Reader,
+    ProgramKind::Remover,
+];
+const COPYING: &[ProgramKind] =
+    &[ProgramKind::Copier, ProgramKind::Overwriter, ProgramKind::Reader, ProgramKind::Copier];
+const FOLDERS: &[ProgramKind] = &[
+    ProgramKind::Trainer,
+    ProgramKind::Trainer,
+    ProgramKind::Maker,
+    ProgramKind::Walker,
+    ProgramKind::Walker,
+    ProgramKind::Clearer,
+    ProgramKind::FolderRenamer,
+    ProgramKind::Renamer,
+    ProgramKind::Reader,
+    ProgramKind::Poller,
+    ProgramKind::Saver,
+    ProgramKind::Overwriter,
+    ProgramKind::Patcher,
+    ProgramKind::Remover,
+    ProgramKind::Lister,
+];
+const READING: &[ProgramKind] = &[
+    ProgramKind::Reader,
+    ProgramKind::Poller,
+    ProgramKind::Saver,
+    ProgramKind::Reader,
+    ProgramKind::Patcher,
+    ProgramKind::Lister,
+];
+const CACHING: &[ProgramKind] =
+    &[ProgramKind::Saver, ProgramKind::Reader, ProgramKind::Reader, ProgramKind::Poller];
+
+const HINTING: &[ProgramKind] = &[
+    ProgramKind::Hinter,
+    ProgramKind::Reader,
+    ProgramKind::Saver,
+    ProgramKind::Poller,
+    ProgramKind::Hinter,
+    ProgramKind::Overwriter,
+    ProgramKind::Patcher,
+];
 
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
@@ -420,11 +464,16 @@ impl Scenario {
         }
         if mix.has_stranger {
             let number = programs.len() as u16 + 1;
-            programs.push(theme.program(draw, Kind::Stranger, number, None));
+            programs.push(theme.program(draw, ProgramKind::Stranger, number, None));
         }
         if mix.has_kills {
             let number = programs.len() as u16 + 1;
-            programs.push(theme.program(draw, Kind::Killer, number, Some(draw.below(mounts) as usize)));
+            programs.push(theme.program(
+                draw,
+                ProgramKind::Killer,
+                number,
+                Some(draw.below(mounts) as usize),
+            ));
         }
         let mut objects = Vec::new();
         for name in &theme.names {

@@ -59,11 +59,11 @@ pub struct SimStore {
     ticks: Arc<Ticks>,
     started: Instant,
     page: u32,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StoreState {
     versions: BTreeMap<String, Vec<Version>>,
     modified: BTreeMap<String, SystemTime>,
     /// The versions that a mount was told of, by key and ETag.
@@ -97,7 +97,7 @@ impl SimStore {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

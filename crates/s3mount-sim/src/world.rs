@@ -9,7 +9,7 @@ use s3mount_fs::{Filesystem, FsConfig, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
-use s3mount_write::{Found, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
+use s3mount_write::{FoundJournal, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -184,8 +184,8 @@ impl Place {
         let recovery = Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false);
         let mut wrong = Vec::new();
         // All of them are in this process, so the locks don't say which one is dead. None is alive now.
-        for found in Found::all(journals.path()).expect("a folder of journals") {
-            let Found::Live(_, records) = found else { continue };
+        for found in FoundJournal::all(journals.path()).expect("a folder of journals") {
+            let FoundJournal::Live(_, records) = found else { continue };
             for record in records {
                 match recovery.recover(&record).await {
                     Ok(Recovered::Unsure(listed)) => {

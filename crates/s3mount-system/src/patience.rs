@@ -16,10 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far a command has come. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<State>);
+pub struct Progress(Arc<ProgressState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ProgressState {
     /// The number of answers that have come.
     steps: AtomicU64,
     /// What was asked for last.

@@ -43,10 +43,10 @@ pub struct Requests {
 
 /// An [`ObjectClient`] that has its objects in memory. It counts requests, and can be made slow or faulty.
 #[derive(Debug, Default)]
-pub struct MemoryClient(Mutex<State>);
+pub struct MemoryClient(Mutex<BucketState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BucketState {
     objects: BTreeMap<String, Object>,
     requests: Requests,
     ranges: Vec<(String, Range<u64>)>,
@@ -89,7 +89,7 @@ impl MemoryClient {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BucketState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -301,7 +301,7 @@ impl MemoryClient {
             return Err(fail(if is_behind { ErrorKind::RangeNotSatisfiable } else { ErrorKind::Integrity }));
         }
         let len = range.len() as usize;
-        let has_whole = |state: &State| !state.no_checksums && state.part_len(&object).is_none();
+        let has_whole = |state: &BucketState| !state.no_checksums && state.part_len(&object).is_none();
         if is_flipped && range.len() == object.size && has_whole(&self.lock()) {
             // The checksum of the whole object comes with its bytes. By it, a client notices the flipped bit.
             return Err(fail(ErrorKind::Integrity));
@@ -343,7 +343,7 @@ impl MemoryClient {
     }
 }
 
-impl State {
+impl BucketState {
     /// The object that is kept under the key, if it is still the version that `object` names.
     fn version(&self, operation: &'static str, object: &ObjectId) -> Result<&Object, ObjectError> {
         let fail = |kind| ObjectError::new(kind, operation, object.key());

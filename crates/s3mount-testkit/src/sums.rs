@@ -131,14 +131,14 @@ impl Value {
 
 /// How checksums of parts become one of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChecksumType {
     /// It is the checksum of all bytes.
     FullObject,
     /// It is a checksum of the parts' checksums.
     Composite,
 }
 
-impl Kind {
+impl ChecksumType {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::FullObject => "FULL_OBJECT",
@@ -151,7 +151,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) sum: Sum,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ChecksumType,
     /// The checksum in base64. One of parts ends in a hyphen and their number.
     pub(crate) text: String,
     /// The checksum and the length of each part, for one of parts.
@@ -161,12 +161,12 @@ pub(crate) struct Kept {
 impl Kept {
     /// The checksum of an object that was uploaded whole.
     pub(crate) fn whole(sum: Sum, value: &Value) -> Self {
-        Self { sum, kind: Kind::FullObject, text: value.base64(), parts: Vec::new() }
+        Self { sum, kind: ChecksumType::FullObject, text: value.base64(), parts: Vec::new() }
     }
 
     /// The checksum of an object that has these parts.
-    pub(crate) fn joined(sum: Sum, kind: Kind, parts: Vec<(Value, u64)>) -> Self {
-        if let (Sum::Crc(algorithm), Kind::FullObject) = (sum, kind) {
+    pub(crate) fn joined(sum: Sum, kind: ChecksumType, parts: Vec<(Value, u64)>) -> Self {
+        if let (Sum::Crc(algorithm), ChecksumType::FullObject) = (sum, kind) {
             let add = |whole: u64, (part, len): &(Value, u64)| {
                 checksum_combine(crc(algorithm), whole, part.crc(), *len)
             };
@@ -175,7 +175,7 @@ impl Kept {
             return Self::whole(sum, &Value::of_crc(algorithm, parts.fold(first, add)));
         }
         let text = format!("{}-{}", sum.of_parts(&parts).base64(), parts.len());
-        Self { sum, kind: Kind::Composite, text, parts }
+        Self { sum, kind: ChecksumType::Composite, text, parts }
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use s3mount_object::ChecksumAlgorithm;
 
-    use super::{Kept, Kind, Sum, Value, joined_tag};
+    use super::{ChecksumType, Kept, Sum, Value, joined_tag};
 
     fn sum_of(sum: Sum, bytes: &[u8]) -> Value {
         let mut running = sum.start();
@@ -228,12 +228,12 @@ mod tests {
         for sum in Sum::ALL.into_iter().take(3) {
             let parts = [&b"1234"[..], b"", b"56789"];
             let parts = parts.iter().map(|part| (sum_of(sum, part), part.len() as u64)).collect();
-            let kept = Kept::joined(sum, Kind::FullObject, parts);
+            let kept = Kept::joined(sum, ChecksumType::FullObject, parts);
             assert_eq!(kept.text, sum_of(sum, b"123456789").base64(), "{sum:?}");
         }
         let sum = Sum::Crc(ChecksumAlgorithm::Crc32);
-        let kept = Kept::joined(sum, Kind::Composite, vec![(sum_of(sum, b"123456789"), 9)]);
-        assert_eq!((kept.kind, kept.text.ends_with("-1")), (Kind::Composite, true));
+        let kept = Kept::joined(sum, ChecksumType::Composite, vec![(sum_of(sum, b"123456789"), 9)]);
+        assert_eq!((kept.kind, kept.text.ends_with("-1")), (ChecksumType::Composite, true));
     }
 
     /// `md5(md5("a") || md5("b"))`.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use s3mount_object::NewObject;
 
 use crate::object::{Content, Object, now};
-use crate::sums::{Kept, Kind, Sum, Value, joined_tag};
+use crate::sums::{ChecksumType, Kept, Sum, Value, joined_tag};
 
 /// The smallest part that S3 takes, in bytes. The last part may be smaller.
 pub(crate) const MIN_PART: u64 = 5 << 20;
@@ -68,7 +68,7 @@ pub(crate) struct Upload {
     pub(crate) beside: NewObject,
     /// The kind of checksum, and whether each part has to bring one.
     pub(crate) sum: Sum,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ChecksumType,
     pub(crate) demands_sums: bool,
     pub(crate) parts: BTreeMap<u32, Part>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Upload {
 impl Upload {
     /// An upload whose parts need not bring checksums.
     pub(crate) fn new(beside: NewObject) -> Self {
-        let (sum, kind) = (Sum::DEFAULT, Kind::FullObject);
+        let (sum, kind) = (Sum::DEFAULT, ChecksumType::FullObject);
         Self { initiated: now(), beside, sum, kind, demands_sums: false, parts: BTreeMap::new() }
     }
 }
@@ -220,7 +220,7 @@ impl Upload {
     fn named(&self, named: &Named) -> Result<&Part, Refused> {
         let part = self.parts.get(&named.number).filter(|part| part.tag == named.tag);
         let part = part.ok_or_else(invalid_part)?;
-        if self.kind == Kind::Composite && self.demands_sums && named.value.is_none() {
+        if self.kind == ChecksumType::Composite && self.demands_sums && named.value.is_none() {
             let message = "The complete request must include the checksum for each part.";
             return Err(refused(400, "InvalidRequest", message));
         }

@@ -15,7 +15,7 @@ use s3mount_settings::resolved::journal;
 use s3mount_settings::resolved::source::{self, Source};
 use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
-use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
+use s3mount_write::{FoundJournal, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 
 use self::item::Item;
@@ -77,23 +77,24 @@ pub fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
         "the store was named, and no bucket; give the bucket, too: s3mount cleanup s3://BUCKET"
     );
     let dir = journal::dir(&args.journal)?;
-    let found = Found::all(&dir).with_context(|| format!("cannot read the journals in {}", dir.display()))?;
+    let found =
+        FoundJournal::all(&dir).with_context(|| format!("cannot read the journals in {}", dir.display()))?;
     let mut cleanup = Cleanup { args, runtime: runtime(2)?, only, has_failed: false };
     let mut in_use = HashSet::new();
     for found in found {
         match found {
-            Found::Dead(left) => cleanup.clean(left),
-            Found::Live(owner, records) => {
+            FoundJournal::Dead(left) => cleanup.clean(left),
+            FoundJournal::Live(owner, records) => {
                 in_use.extend(records.into_iter().filter_map(|record| match record.intent {
                     Intent::Upload { id, .. } => id,
                     Intent::Rename { .. } => None,
                 }));
                 cleanup.note(&owner, "is alive; what it has under way is left alone");
             }
-            Found::Foreign(owner) => {
+            FoundJournal::Foreign(owner) => {
                 cleanup.note(&owner, "is on another machine, and may be alive; run this command there");
             }
-            Found::Unreadable(path, error) => {
+            FoundJournal::Unreadable(path, error) => {
                 cleanup
                     .fail(&format!("cannot read {}: {error}; delete it if nothing needs it", path.display()));
             }

@@ -16,7 +16,7 @@ use s3mount_settings::resolved::{Config, defaults};
 use s3mount_system::{mounts, terminal};
 use serde_json::json;
 
-use self::finding::{Finding, State};
+use self::finding::{CheckStatus, Finding};
 use self::machine::Machine;
 
 /// The flags of `s3mount doctor`.
@@ -73,7 +73,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-    let (failures, warnings) = (count(State::Fail), count(State::Warn));
+    let (failures, warnings) = (count(CheckStatus::Fail), count(CheckStatus::Warn));
     if args.json {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
         terminal::result(&format!("{:#}", json!({ "ok": failures == 0, "checks": checks })));

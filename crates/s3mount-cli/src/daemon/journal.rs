@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use s3mount_bucket::WritableBucket;
 use s3mount_settings::resolved::store::Store;
 use s3mount_settings::resolved::writes::JournalConfig;
-use s3mount_write::{Found, Intent, Journal, Left, Owner, Recovered, Recovery};
+use s3mount_write::{FoundJournal, Intent, Journal, Left, Owner, Recovered, Recovery};
 use tokio::runtime::Handle;
 
 /// Opens a journal. Only a folder that the command line names has to be usable.
@@ -43,7 +43,7 @@ impl Leftovers {
     pub(super) fn put_in_order(self, runtime: &Handle) {
         runtime.spawn(async move {
             let dir = self.dir.clone();
-            let found = match tokio::task::spawn_blocking(move || Found::all(&dir)).await {
+            let found = match tokio::task::spawn_blocking(move || FoundJournal::all(&dir)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {
                     return tracing::warn!(%error, dir = %self.dir.display(), "the journals can't be read");
@@ -52,15 +52,15 @@ impl Leftovers {
             };
             for found in found {
                 match found {
-                    Found::Dead(left)
+                    FoundJournal::Dead(left)
                         if Store::at(&left.owner().store).identity() == self.store.identity() =>
                     {
                         self.clean(left).await;
                     }
-                    Found::Unreadable(path, error) => {
+                    FoundJournal::Unreadable(path, error) => {
                         tracing::warn!(%error, path = %path.display(), "a journal can't be read");
                     }
-                    Found::Dead(_) | Found::Live(..) | Found::Foreign(_) => {}
+                    FoundJournal::Dead(_) | FoundJournal::Live(..) | FoundJournal::Foreign(_) => {}
                 }
             }
         });

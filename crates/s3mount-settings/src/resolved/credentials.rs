@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use s3mount_credentials::{Kind, ProfileSource, SourceConfig};
+use s3mount_credentials::{CredentialKind, ProfileSource, SourceConfig};
 use s3mount_crt::Credentials;
 
 use crate::resolved::profile::Aws;
@@ -25,7 +25,7 @@ pub(crate) enum Finder {
     /// The CRT, in this profile.
     Profile(String),
     /// `aws-config`, by this profile.
-    Aws(String, Kind),
+    Aws(String, CredentialKind),
 }
 
 /// Decides who finds the credentials, by the variables and files of `aws`.
@@ -59,7 +59,12 @@ pub fn missing(profile: &str, aws: &Aws<'_>) -> String {
 }
 
 /// The source of a profile that the CRT cannot load.
-pub fn source(profile: String, kind: Kind, region: Option<&str>, ca_bundle: Option<&Path>) -> ProfileSource {
+pub fn source(
+    profile: String,
+    kind: CredentialKind,
+    region: Option<&str>,
+    ca_bundle: Option<&Path>,
+) -> ProfileSource {
     ProfileSource::new(SourceConfig {
         profile,
         kind,
@@ -87,7 +92,7 @@ pub(crate) fn credentials(
 
 #[cfg(test)]
 mod tests {
-    use s3mount_credentials::Kind;
+    use s3mount_credentials::CredentialKind;
 
     use super::{Finder, finder};
     use crate::resolved::profile::Aws;
@@ -119,7 +124,8 @@ mfa_serial = m
 
     #[test]
     fn the_crt_finds_what_it_can() {
-        let sso = |name: &str| Ok(Finder::Aws(name.to_owned(), Kind::Sso { profile: name.to_owned() }));
+        let sso =
+            |name: &str| Ok(Finder::Aws(name.to_owned(), CredentialKind::Sso { profile: name.to_owned() }));
         let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_PROFILE", "sso")];
         assert_eq!(find(None, &keys), Ok(Finder::Chain));
         assert_eq!(find(Some("sso"), &keys), sso("sso"));

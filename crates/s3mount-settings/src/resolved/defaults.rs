@@ -10,7 +10,7 @@ use crate::resolved::environment::variable;
 
 /// A setting that is found out.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct DetectedSetting {
     /// The name of its flag.
     pub(crate) name: &'static str,
     pub(crate) value: Value,
@@ -24,24 +24,28 @@ pub struct Found {
 ///
 /// # Errors
 /// When a size that others follow from can't be used.
-pub fn found(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
+pub fn found(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
     let mut found = machine(args)?;
     found.extend(aws(args)?);
     if args.immutable {
-        let for_ever =
-            |name| Found { name, value: "indefinite".into(), kind: "flag", from: "immutable".to_owned() };
+        let for_ever = |name| DetectedSetting {
+            name,
+            value: "indefinite".into(),
+            kind: "flag",
+            from: "immutable".to_owned(),
+        };
         found.extend(["metadata-ttl", "negative-metadata-ttl"].map(for_ever));
     }
     Ok(found)
 }
 
 /// What follows from the machine.
-fn machine(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
+fn machine(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
     let limit = memory::limit(args.memory_limit)?;
     let (part, _) = memory::part(args.part_size, limit)?;
     let names = u64::try_from(metadata_limit(args.metadata_limit)?)?;
     let of = |is_set: bool, name, value: Value, from: &str| {
-        (!is_set).then(|| Found { name, value, kind: "machine", from: from.to_owned() })
+        (!is_set).then(|| DetectedSetting { name, value, kind: "machine", from: from.to_owned() })
     };
     let size = |bytes: u64| Value::from(Size(bytes).to_string());
     let journal = journal::dir(&args.writing.journal).map(|dir| dir.display().to_string());
@@ -69,12 +73,12 @@ fn machine(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
 }
 
 /// What the AWS CLI would find, too.
-fn aws(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
+fn aws(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
     let access = &args.access;
     let of = |is_set: bool, name, found: Option<(String, String)>| {
         let (value, from) = found.filter(|_| !is_set)?;
         let kind = if from.starts_with("profile") { "profile" } else { "environment" };
-        Some(Found { name, value: value.into(), kind, from })
+        Some(DetectedSetting { name, value: value.into(), kind, from })
     };
     let profile = variable("AWS_PROFILE").filter(|_| !access.no_sign_request);
     let bundle = ca_bundle(access).map(|(path, from)| (path.display().to_string(), from));

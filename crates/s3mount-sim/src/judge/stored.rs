@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Judge;
 use super::folder_names::Folders;
-use crate::content::{Found, Tag, decode, shown};
+use crate::content::{CellContent, Tag, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
 use crate::opened::Opened;
 use crate::promise::{Check, Rule, broken};
@@ -168,7 +168,7 @@ impl Judge {
             let mut file = File::default();
             for (cells, found) in decode(&bytes, 0) {
                 let value = match found {
-                    Found::Written(tag) => Value::Written(tag),
+                    CellContent::Written(tag) => Value::Written(tag),
                     _ => Value::Zeros,
                 };
                 let edit = file.ask(asked, Edit::Write(cells, value));
@@ -217,7 +217,7 @@ impl Judge {
         }
         let runs = decode(bytes, 0);
         for (_, tag, cells) in self.appended.iter().filter(|(to, ..)| *to == file) {
-            let found = runs.iter().filter(|run| run.1 == Found::Written(*tag));
+            let found = runs.iter().filter(|run| run.1 == CellContent::Written(*tag));
             let count: u64 = found.map(|(range, _)| range.end - range.start).sum();
             if count != *cells {
                 return Err(broken(
@@ -230,7 +230,7 @@ impl Judge {
     }
 
     /// What an object has of an open file whose program has not said that it is complete (promise 25).
-    fn is_half(&self, path: &str, version: &Version, runs: &[(Range<u64>, Found)]) -> Option<Tag> {
+    fn is_half(&self, path: &str, version: &Version, runs: &[(Range<u64>, CellContent)]) -> Option<Tag> {
         let is_synced = self.syncs.get(path).is_some_and(|asked| *asked <= version.tick);
         if version.operation != "PutObject" || is_synced || self.has_copied {
             return None;
@@ -241,7 +241,7 @@ impl Judge {
             })
         };
         runs.iter().find_map(|(_, found)| match found {
-            Found::Written(tag) if is_open(tag) => Some(*tag),
+            CellContent::Written(tag) if is_open(tag) => Some(*tag),
             _ => None,
         })
     }
@@ -256,7 +256,7 @@ impl Judge {
             return Ok(());
         }
         let runs = decode(bytes, 0);
-        if runs.iter().any(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
+        if runs.iter().any(|run| matches!(run.1, CellContent::Garbage | CellContent::Misplaced(..))) {
             return Err(broken(Rule::Whole, format!("{path} at [{}] was {}", version.tick, shown(&runs))));
         }
         if let Some(tag) = self.is_half(path, version, &runs) {

@@ -52,10 +52,10 @@ pub enum Whence {
 
 /// A process. Its clones are its threads.
 #[derive(Clone, Debug)]
-pub struct Process(Arc<Inner>);
+pub struct Process(Arc<ProcessState>);
 
 #[derive(Debug)]
-struct Inner {
+struct ProcessState {
     kernel: Arc<Kernel>,
     pid: u32,
     killed: Arc<Watched<bool>>,
@@ -65,7 +65,7 @@ struct Inner {
     maps: Mutex<BTreeMap<Fd, Arc<Map>>>,
 }
 
-impl Drop for Inner {
+impl Drop for ProcessState {
     fn drop(&mut self) {
         self.kernel.daemon.note_process(self.pid, false);
     }
@@ -85,7 +85,7 @@ impl Process {
     /// A process with nothing open.
     pub fn new(kernel: &Arc<Kernel>, pid: u32) -> Self {
         kernel.daemon.note_process(pid, true);
-        Self(Arc::new(Inner {
+        Self(Arc::new(ProcessState {
             kernel: kernel.clone(),
             pid,
             killed: Arc::default(),

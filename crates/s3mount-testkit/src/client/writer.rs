@@ -13,7 +13,7 @@ use s3mount_object::{
     WrittenParts,
 };
 
-use super::{MemoryClient, State, meta};
+use super::{BucketState, MemoryClient, meta};
 use crate::object::{Content, Object, now, tag};
 use crate::sums::{Kept, Sum, Value};
 use crate::uploads::{MAX_PART, Named, Part, Refused, Upload, Whole, check_condition, precondition_failed};
@@ -46,7 +46,7 @@ fn written(object: &Object) -> Written {
     Written { etag: ETag::new(&object.etag), checksum, may_come_again: false }
 }
 
-impl State {
+impl BucketState {
     /// Refuses what the test asks to refuse, and writes whose condition does not hold.
     fn check_write(&self, key: &str, condition: Option<&Condition>) -> Result<(), ErrorKind> {
         if self.refuses_uploads {
@@ -98,7 +98,7 @@ impl MemoryClient {
         &self,
         operation: &'static str,
         key: &str,
-        act: impl FnOnce(&mut State) -> Result<T, ErrorKind>,
+        act: impl FnOnce(&mut BucketState) -> Result<T, ErrorKind>,
     ) -> Result<T, ObjectError> {
         *self.lock().writes.entry(operation).or_default() += 1;
         self.wait(operation, key).await?;

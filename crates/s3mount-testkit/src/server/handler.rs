@@ -25,7 +25,7 @@ use crate::server::stats::UnderWay;
 use crate::server::write_headers::{self, checksum, insert};
 use crate::server::writes::{self, source};
 use crate::server::{multipart, upload_xml, xml};
-use crate::sums::{Kept, Kind, Sum, Value};
+use crate::sums::{ChecksumType, Kept, Sum, Value};
 use crate::uploads::Uploads;
 
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
@@ -384,7 +384,7 @@ fn add_checksum(
 fn attributes(shared: &Shared, object: &Object, headers: &header::HeaderMap, under_way: UnderWay) -> Answer {
     let number = |name: &'static str, default| header(headers, name).parse().unwrap_or(default);
     let (most, marker) = (number("x-amz-max-parts", 1000).min(1000), number("x-amz-part-number-marker", 0));
-    let kept = object.kept.as_ref().filter(|kept| kept.kind == Kind::Composite);
+    let kept = object.kept.as_ref().filter(|kept| kept.kind == ChecksumType::Composite);
     if let Some(Kept { sum: Sum::Crc(algorithm), parts, .. }) = kept {
         let part = |(value, len): &(Value, u64)| UploadPart {
             len: *len,

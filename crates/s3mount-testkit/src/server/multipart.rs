@@ -18,7 +18,7 @@ use crate::server::write_headers::{
     check_condition, empty, encryption, insert, new_object, refuse_conditions, text,
 };
 use crate::server::writes::{source, tag_of};
-use crate::sums::{Kind, Sum, Value};
+use crate::sums::{ChecksumType, Sum, Value};
 use crate::uploads::{MAX_PART, Part, Refused, Upload, Uploads, Whole, refused};
 
 /// What the query of a request to an upload says: the upload's id, and the number of a part.
@@ -40,11 +40,11 @@ pub(crate) fn create(shared: &Shared, target: &Target, headers: &HeaderMap, unde
             Sum::named(&name).ok_or_else(|| invalid("Checksum algorithm provided is unsupported."))?;
         upload.demands_sums = true;
         upload.kind = match (upload.sum, header(headers, "x-amz-checksum-type")) {
-            (Sum::DEFAULT, "" | "FULL_OBJECT") | (Sum::Crc(_), "FULL_OBJECT") => Kind::FullObject,
+            (Sum::DEFAULT, "" | "FULL_OBJECT") | (Sum::Crc(_), "FULL_OBJECT") => ChecksumType::FullObject,
             (Sum::Crc(ChecksumAlgorithm::Crc64Nvme), _) | (_, "FULL_OBJECT") => {
                 return Err(invalid("The checksum type can't be used with the checksum algorithm."));
             }
-            _ => Kind::Composite,
+            _ => ChecksumType::Composite,
         };
     }
     let beside = upload.beside.clone();

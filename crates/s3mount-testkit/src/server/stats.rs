@@ -118,10 +118,10 @@ impl Stats {
 
 /// Counters that tasks share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters(Arc<Inner>);
+pub(crate) struct Counters(Arc<RequestCounts>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RequestCounts {
     requests: [AtomicU64; OPERATIONS],
     errors: [AtomicU64; OPERATIONS],
     bytes: [AtomicU64; OPERATIONS],

@@ -19,7 +19,7 @@ use crate::server::upload_xml;
 use crate::server::write_headers::{
     check_condition, checksum, copy_source, empty, encryption, insert, new_object, text,
 };
-use crate::sums::{Kept, Kind, Sum, hex};
+use crate::sums::{ChecksumType, Kept, Sum, hex};
 use crate::uploads::{MAX_PART, Refused, precondition_failed, refused};
 
 /// PutObject.
@@ -171,7 +171,7 @@ pub(crate) fn copy(shared: &Shared, target: &Target, headers: &HeaderMap, under_
     } else {
         from.etag.clone()
     };
-    let kept = from.kept.clone().filter(|kept| kept.kind == Kind::FullObject);
+    let kept = from.kept.clone().filter(|kept| kept.kind == ChecksumType::FullObject);
     let beside = NewObject { tags, ..beside };
     let object = Object { beside, kept, ..Object::new(from.content, from.size, tag, now()) };
     let body = upload_xml::copied("CopyObjectResult", &object.etag, object.modified, object.kept.as_ref());

@@ -10,7 +10,7 @@ use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ByteRange, GetObject};
 
-use super::measured::{Measured, Part, Point, usage};
+use super::measured::{Measured, PartTimes, Point, usage};
 use super::subject::Bench;
 
 /// Fetches the object from its beginning, with one part in flight on each connection.
@@ -27,7 +27,7 @@ pub(crate) async fn measure(bench: &Bench, config: CrtConfig, point: Point) -> a
     let since = |at: Instant| at.duration_since(start).as_secs_f64();
     let starts = (0..bench.bytes).step_by(usize::try_from(point.part_bytes)?);
     let in_time = starts.take_while(|_| start.elapsed() < bench.limit);
-    let fetched: Vec<(u64, Part)> = stream::iter(in_time)
+    let fetched: Vec<(u64, PartTimes)> = stream::iter(in_time)
         .map(|at| {
             let range = ByteRange::new(at, (at + point.part_bytes).min(bench.bytes));
             let request = GetObject { object: bench.object.clone(), range };
@@ -45,7 +45,8 @@ pub(crate) async fn measure(bench: &Bench, config: CrtConfig, point: Point) -> a
         .buffer_unordered(usize::try_from(point.connections)?)
         .map(|part| {
             let (sent, answered, ended, len) = part??;
-            let part = Part { start: since(sent), first_byte: since(answered.min(ended)), end: since(ended) };
+            let part =
+                PartTimes { start: since(sent), first_byte: since(answered.min(ended)), end: since(ended) };
             anyhow::Ok((len, part))
         })
         .try_collect()

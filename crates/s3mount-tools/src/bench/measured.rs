@@ -31,7 +31,7 @@ pub(crate) struct Measured {
     pub(crate) peak_memory_bytes: u64,
     pub(crate) requests: u64,
     /// The times of each part. Empty for a measurement through a mount.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PartTimes>,
 }
 
 impl Measured {
@@ -48,7 +48,7 @@ impl Measured {
 
 /// The times of one part, in seconds since the first part was asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Part {
+pub(crate) struct PartTimes {
     pub(crate) start: f64,
     pub(crate) first_byte: f64,
     pub(crate) end: f64,

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use plotters::prelude::*;
 use s3mount_settings::flags::size::Size;
 
-use super::measured::{Measured, Part};
+use super::measured::{Measured, PartTimes};
 use super::report::{Report, Row};
 
 const WIDTH: u32 = 1000;
@@ -116,7 +116,7 @@ fn speeds(area: &Area<'_>, name: &str, report: &Report, of: fn(&Row) -> Option<&
 }
 
 /// Draws a bar for each part.
-fn timeline(area: &Area<'_>, parts: &[Part]) -> Drawn {
+fn timeline(area: &Area<'_>, parts: &[PartTimes]) -> Drawn {
     let last = parts.iter().map(|part| part.end).fold(0.001, f64::max);
     let count = parts.len() as f64;
     let mut chart = ChartBuilder::on(area)

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use s3mount_credentials::Kind;
+use s3mount_credentials::CredentialKind;
 use s3mount_crt::CredentialSource as _;
 use s3mount_settings::flags::access::AccessArgs;
 use s3mount_settings::resolved::credentials::{missing, source};
@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(3600);
 const ENDS: &[&str] = &["aws_session_expiration", "aws_expiration", "x_security_token_expires", "expiration"];
 
 /// Asks for the keys of a profile that the CRT cannot load, and says until when they last.
-type Ask<'a> = dyn Fn(&str, &Kind) -> Result<Option<SystemTime>, String> + 'a;
+type Ask<'a> = dyn Fn(&str, &CredentialKind) -> Result<Option<SystemTime>, String> + 'a;
 
 /// What there is to look at.
 struct Places<'a> {
@@ -38,7 +38,7 @@ struct Places<'a> {
 
 /// Looks for the credentials in the order in which a mount does.
 pub(crate) fn check(access: &AccessArgs) -> Finding {
-    let ask = |profile: &str, kind: &Kind| {
+    let ask = |profile: &str, kind: &CredentialKind| {
         let region = store::region(access).map(|(region, _)| region);
         let bundle = store::ca_bundle(access).map(|(path, _)| path);
         let source = source(profile.to_owned(), kind.clone(), region.as_deref(), bundle.as_deref());
@@ -105,7 +105,12 @@ fn find(access: &AccessArgs, places: &Places<'_>) -> Finding {
     Finding::warn(NAME, format!("{none}: only the role of an EC2 instance is left"), remedy)
 }
 
-fn of_profile(profile: &str, kind: &Kind, written: Option<SystemTime>, places: &Places<'_>) -> Finding {
+fn of_profile(
+    profile: &str,
+    kind: &CredentialKind,
+    written: Option<SystemTime>,
+    places: &Places<'_>,
+) -> Finding {
     let said = format!("profile {profile}: {kind}");
     if kind.is_plain() {
         return ending(&said, written, places.now, "");
@@ -189,13 +194,19 @@ mod tests {
     use s3mount_settings::resolved::profile::Aws;
 
     use super::super::DoctorArgs;
-    use super::super::finding::State;
+    use super::super::finding::CheckStatus;
     use super::{Places, find};
 
     /// 2026-01-01.
     const NOW_S: u64 = 1_767_225_600;
 
-    fn check(flags: &[&str], variables: &[(&str, &str)], files: &[(&str, &str)], state: State, said: &str) {
+    fn check(
+        flags: &[&str],
+        variables: &[(&str, &str)],
+        files: &[(&str, &str)],
+        state: CheckStatus,
+        said: &str,
+    ) {
         let args = DoctorArgs::try_parse_from(["doctor", "b", "/d"].iter().chain(flags)).expect("flags");
         let look_up = |list: &[(&str, &str)], name: &str| {
             list.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
@@ -219,20 +230,26 @@ mod tests {
     #[test]
     fn keys_of_the_environment() {
         let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
-        check(&[], &keys, &[], State::Ok, "the environment: keys");
-        check(&[], &keys[..1], &[], State::Fail, "AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not");
+        check(&[], &keys, &[], CheckStatus::Ok, "the environment: keys");
+        check(
+            &[],
+            &keys[..1],
+            &[],
+            CheckStatus::Fail,
+            "AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not",
+        );
         let until = |end| [keys[0], keys[1], ("AWS_SESSION_TOKEN", "t"), ("AWS_CREDENTIAL_EXPIRATION", end)];
-        check(&[], &until(""), &[], State::Ok, "temporary keys, whose end is not known");
+        check(&[], &until(""), &[], CheckStatus::Ok, "temporary keys, whose end is not known");
         check(
             &[],
             &until("2025-12-31T23:59:59Z"),
             &[],
-            State::Fail,
+            CheckStatus::Fail,
             "which ended at 2025-12-31T23:59:59Z; renew",
         );
-        check(&[], &until("2026-01-01T01:30:00+01:00"), &[], State::Warn, "in 30 min");
-        check(&[], &until("2026-01-01T09:00:00Z"), &[], State::Ok, "until 2026-01-01T09:00:00Z");
-        check(&["--no-sign-request"], &keys, &[], State::Ok, "not signed");
+        check(&[], &until("2026-01-01T01:30:00+01:00"), &[], CheckStatus::Warn, "in 30 min");
+        check(&[], &until("2026-01-01T09:00:00Z"), &[], CheckStatus::Ok, "until 2026-01-01T09:00:00Z");
+        check(&["--no-sign-request"], &keys, &[], CheckStatus::Ok, "not signed");
     }
 
     #[test]
@@ -251,17 +268,35 @@ mod tests {
         let files = [config, keys];
         let until =
             "profile sso: SSO (aws sso login --profile sso), until 2026-01-01T00:10:00Z, renewed before";
-        check(&["--profile", "sso"], &[home], &files, State::Ok, until);
-        check(&["--profile", "ended"], &[home], &files, State::Fail, "run `aws sso login --profile ended`");
-        check(&["--profile", "mfa"], &[home], &files, State::Fail, "asks for a code of the device arn:d");
-        check(&[], &[home, ("AWS_PROFILE", "role")], &files, State::Ok, "the role arn:r, by SSO");
-        check(&["--profile", "old"], &[home], &files, State::Fail, "which ended at 2025-01-01T00:00:00Z");
-        check(&["--profile", "bare"], &[home], &files, State::Fail, "has no credentials");
+        check(&["--profile", "sso"], &[home], &files, CheckStatus::Ok, until);
+        check(
+            &["--profile", "ended"],
+            &[home],
+            &files,
+            CheckStatus::Fail,
+            "run `aws sso login --profile ended`",
+        );
+        check(
+            &["--profile", "mfa"],
+            &[home],
+            &files,
+            CheckStatus::Fail,
+            "asks for a code of the device arn:d",
+        );
+        check(&[], &[home, ("AWS_PROFILE", "role")], &files, CheckStatus::Ok, "the role arn:r, by SSO");
+        check(
+            &["--profile", "old"],
+            &[home],
+            &files,
+            CheckStatus::Fail,
+            "which ended at 2025-01-01T00:00:00Z",
+        );
+        check(&["--profile", "bare"], &[home], &files, CheckStatus::Fail, "has no credentials");
         check(
             &["--profile", "typo"],
             &[home],
             &files,
-            State::Fail,
+            CheckStatus::Fail,
             "is neither in /h/.aws/config nor in /h/.aws/credentials",
         );
     }
@@ -275,19 +310,25 @@ mod tests {
             &[],
             &identity,
             &[("/t", &token)],
-            State::Fail,
+            CheckStatus::Fail,
             "web identity as arn:r, by the token in /t, which ended",
         );
-        check(&[], &identity, &[("/t", "opaque")], State::Ok, "web identity");
-        check(&[], &identity, &[], State::Fail, "/t can't be read");
+        check(&[], &identity, &[("/t", "opaque")], CheckStatus::Ok, "web identity");
+        check(&[], &identity, &[], CheckStatus::Fail, "/t can't be read");
         check(
             &[],
             &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://x")],
             &[],
-            State::Ok,
+            CheckStatus::Ok,
             "the container's role",
         );
-        check(&[], &[], &[], State::Warn, "only the role of an EC2 instance is left");
-        check(&[], &[("AWS_EC2_METADATA_DISABLED", "true")], &[], State::Fail, "neither in the environment");
+        check(&[], &[], &[], CheckStatus::Warn, "only the role of an EC2 instance is left");
+        check(
+            &[],
+            &[("AWS_EC2_METADATA_DISABLED", "true")],
+            &[],
+            CheckStatus::Fail,
+            "neither in the environment",
+        );
     }
 }

@@ -93,7 +93,7 @@ mod tests {
 
     use s3mount_settings::resolved::cache::total_bytes;
 
-    use super::super::finding::State;
+    use super::super::finding::CheckStatus;
     use super::{check, check_all};
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let said = |dir: &Path| {
             let finding = check(dir, None);
-            assert_eq!(finding.state, State::Fail, "{finding:?}");
+            assert_eq!(finding.state, CheckStatus::Fail, "{finding:?}");
             finding.line()
         };
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
@@ -110,7 +110,7 @@ mod tests {
         std::fs::write(&file, "").expect("a file");
         assert!(said(&file).contains("is not a folder"));
         assert!(said(&folder.path().join("no/such")).contains("is missing, or can't be written to"));
-        assert_ne!(check(&folder.path().join("new"), Some(1 << 20)).state, State::Fail);
+        assert_ne!(check(&folder.path().join("new"), Some(1 << 20)).state, CheckStatus::Fail);
     }
 
     #[test]
@@ -127,8 +127,8 @@ mod tests {
     fn a_cache_that_is_larger_than_its_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let finding = check(&folder.path().join("new"), Some(u64::MAX / 2));
-        assert_eq!(finding.state, State::Warn, "{finding:?}");
+        assert_eq!(finding.state, CheckStatus::Warn, "{finding:?}");
         let memory = check(Path::new("/dev/shm/s3mount-doctor"), Some(1));
-        assert!(memory.state == State::Warn && memory.said.contains("lies in memory"), "{memory:?}");
+        assert!(memory.state == CheckStatus::Warn && memory.said.contains("lies in memory"), "{memory:?}");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// How well something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum CheckStatus {
     /// As it should be.
     Ok,
     /// Not looked at.
@@ -15,7 +15,7 @@ pub(crate) enum State {
     Fail,
 }
 
-impl State {
+impl CheckStatus {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -31,7 +31,7 @@ impl State {
 pub(crate) struct Finding {
     /// What was looked at.
     pub(crate) name: &'static str,
-    pub(crate) state: State,
+    pub(crate) state: CheckStatus,
     /// What was found.
     pub(crate) said: String,
     /// What to do. It is empty if there is nothing to do, or if what was found says it.
@@ -39,24 +39,29 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(state: State, name: &'static str, said: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn new(
+        state: CheckStatus,
+        name: &'static str,
+        said: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
         Self { name, state, said: said.into(), remedy: remedy.into() }
     }
 
     pub(crate) fn ok(name: &'static str, said: impl Into<String>) -> Self {
-        Self::new(State::Ok, name, said, "")
+        Self::new(CheckStatus::Ok, name, said, "")
     }
 
     pub(crate) fn skip(name: &'static str, said: impl Into<String>) -> Self {
-        Self::new(State::Skip, name, said, "")
+        Self::new(CheckStatus::Skip, name, said, "")
     }
 
     pub(crate) fn warn(name: &'static str, said: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(State::Warn, name, said, remedy)
+        Self::new(CheckStatus::Warn, name, said, remedy)
     }
 
     pub(crate) fn fail(name: &'static str, said: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(State::Fail, name, said, remedy)
+        Self::new(CheckStatus::Fail, name, said, remedy)
     }
 
     /// The line for a person. Names of keys and what a store says may hold anything, so control characters are left

@@ -314,7 +314,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::super::DoctorArgs;
-    use super::super::finding::State;
+    use super::super::finding::CheckStatus;
     use super::{Finding, Machine, check, version};
 
     const GIB: u64 = 1 << 30;
@@ -350,12 +350,12 @@ mod tests {
         check(machine, &args.mount)
     }
 
-    fn check_one(machine: &Machine, flags: &[&str], name: &str, state: State, said: &str) {
+    fn check_one(machine: &Machine, flags: &[&str], name: &str, state: CheckStatus, said: &str) {
         let findings = found(machine, flags);
         let finding = findings.iter().find(|finding| finding.name == name).expect("a finding");
         assert!(finding.state == state && finding.line().contains(said), "{finding:?}");
         let others = findings.iter().filter(|finding| finding.name != name);
-        let bad: Vec<_> = others.filter(|finding| finding.state == State::Fail).collect();
+        let bad: Vec<_> = others.filter(|finding| finding.state == CheckStatus::Fail).collect();
         assert!(bad.is_empty(), "{bad:?}");
     }
 
@@ -363,7 +363,7 @@ mod tests {
     fn a_machine_where_all_is_well() {
         let (_folder, machine) = machine(&[("proc/self/cgroup", "0::/job\n")]);
         let findings = found(&machine, &["--cache", "/c"]);
-        assert!(findings.iter().all(|finding| finding.state == State::Ok), "{findings:?}");
+        assert!(findings.iter().all(|finding| finding.state == CheckStatus::Ok), "{findings:?}");
         assert_eq!(version("5.15.0-1051-aws"), Some((5, 15)));
         assert_eq!(version("banana"), None);
     }
@@ -374,38 +374,38 @@ mod tests {
         let link = folder.path().join("proc/self/ns/pid");
         std::fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
         std::os::unix::fs::symlink("pid:[4026532701]", &link).expect("a link");
-        check_one(&machine, &["--allow-other"], "pid namespace", State::Warn, "hostPID: true");
-        check_one(&machine, &[], "pid namespace", State::Ok, "without --allow-other");
+        check_one(&machine, &["--allow-other"], "pid namespace", CheckStatus::Warn, "hostPID: true");
+        check_one(&machine, &[], "pid namespace", CheckStatus::Ok, "without --allow-other");
         std::fs::remove_file(&link).expect("a link");
         std::os::unix::fs::symlink(super::PIDS_OF_MACHINE, &link).expect("a link");
-        check_one(&machine, &["--allow-other"], "pid namespace", State::Ok, "that of the machine");
+        check_one(&machine, &["--allow-other"], "pid namespace", CheckStatus::Ok, "that of the machine");
     }
 
     #[test]
     fn an_old_kernel() {
         let old = |release| [("proc/sys/kernel/osrelease", release)];
         let (_folder, ancient) = machine(&old("3.10.0-1160.el7"));
-        check_one(&ancient, &[], "kernel", State::Warn, "is older than 4.18");
+        check_one(&ancient, &[], "kernel", CheckStatus::Warn, "is older than 4.18");
         let (_folder, older) = machine(&old("5.15.0"));
-        check_one(&older, &[], "kernel", State::Ok, "no passthrough");
-        check_one(&older, &["--cache", "/c"], "kernel", State::Warn, "with Linux 6.9");
+        check_one(&older, &[], "kernel", CheckStatus::Ok, "no passthrough");
+        check_one(&older, &["--cache", "/c"], "kernel", CheckStatus::Warn, "with Linux 6.9");
     }
 
     #[test]
     fn a_container_without_a_fuse_device() {
         let (folder, machine) = machine(&[]);
         std::fs::remove_file(folder.path().join("dev/fuse")).expect("a file");
-        check_one(&machine, &[], "/dev/fuse", State::Fail, "--device /dev/fuse --cap-add SYS_ADMIN");
+        check_one(&machine, &[], "/dev/fuse", CheckStatus::Fail, "--device /dev/fuse --cap-add SYS_ADMIN");
     }
 
     #[test]
     fn a_user_without_fusermount() {
         let (_folder, mut user) = machine(&[]);
         user.is_root = false;
-        check_one(&user, &[], "fusermount3", State::Fail, "apt-get install fuse3");
+        check_one(&user, &[], "fusermount3", CheckStatus::Fail, "apt-get install fuse3");
         let (_folder, mut user) = machine(&[("bin/fusermount3", "")]);
         user.is_root = false;
-        check_one(&user, &[], "fusermount3", State::Fail, "chmod u+s");
+        check_one(&user, &[], "fusermount3", CheckStatus::Fail, "chmod u+s");
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         user.is_root = false;
         let findings = found(&user, &["--allow-other"]);
         let finding = findings.iter().find(|finding| finding.name == "user_allow_other").expect("a finding");
-        assert!(finding.state == State::Fail && finding.said.contains("/etc/fuse.conf"), "{finding:?}");
+        assert!(finding.state == CheckStatus::Fail && finding.said.contains("/etc/fuse.conf"), "{finding:?}");
         std::fs::write(folder.path().join("etc/fuse.conf"), "user_allow_other\n").expect("a file");
         let findings = found(&user, &["--allow-other"]);
         assert!(findings.iter().any(|finding| finding.said == "/etc/fuse.conf has it"), "{findings:?}");
@@ -425,25 +425,25 @@ mod tests {
         let (_folder, mut tight) =
             machine(&[("proc/self/cgroup", "0::/a/b\n"), ("sys/fs/cgroup/a/io.max", "8:0 rbps=1000\n")]);
         tight.open_files = (256, 600);
-        check_one(&tight, &[], "open files", State::Warn, "for 344 of 512 connections");
-        check_one(&tight, &["--cache", "/c"], "I/O limits", State::Warn, "8:0 rbps=1000");
+        check_one(&tight, &[], "open files", CheckStatus::Warn, "for 344 of 512 connections");
+        check_one(&tight, &["--cache", "/c"], "I/O limits", CheckStatus::Warn, "8:0 rbps=1000");
         tight.memory_bytes = GIB;
         check_one(
             &tight,
             &["--memory-limit", "2GiB"],
             "memory",
-            State::Fail,
+            CheckStatus::Fail,
             "--memory-limit 800MiB or less",
         );
         tight.memory_bytes = 16 * GIB;
         tight.available_bytes = GIB;
-        check_one(&tight, &["--memory-limit", "2GiB"], "memory", State::Warn, "only 1GiB are free now");
+        check_one(&tight, &["--memory-limit", "2GiB"], "memory", CheckStatus::Warn, "only 1GiB are free now");
     }
 
     #[test]
     fn read_ahead_that_cannot_be_raised_and_logs_that_go_nowhere() {
         let (folder, mut machine) = machine(&[("proc/self/mounts", "sysfs /sys sysfs ro,nosuid 0 0\n")]);
-        check_one(&machine, &[], "read-ahead", State::Warn, "a writable /sys");
+        check_one(&machine, &[], "read-ahead", CheckStatus::Warn, "a writable /sys");
         machine.is_root = false;
         let findings = found(&machine, &[]);
         assert!(
@@ -452,13 +452,13 @@ mod tests {
         );
         machine.is_root = true;
         std::fs::remove_file(folder.path().join("dev/log")).expect("a file");
-        check_one(&machine, &[], "log", State::Ok, "it goes to files in ");
-        check_one(&machine, &["--foreground"], "log", State::Ok, "");
+        check_one(&machine, &[], "log", CheckStatus::Ok, "it goes to files in ");
+        check_one(&machine, &["--foreground"], "log", CheckStatus::Ok, "");
         check_one(
             &machine,
             &["--ca-bundle", "/no/such.pem"],
             "CA bundle",
-            State::Fail,
+            CheckStatus::Fail,
             "give a readable PEM file",
         );
     }

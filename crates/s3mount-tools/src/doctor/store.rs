@@ -269,17 +269,17 @@ fn arn(bucket: &str, prefix: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
+    use super::super::finding::CheckStatus;
     use super::{arn, clock};
 
     #[test]
     fn clocks_may_differ_by_a_minute() {
         for (skew_s, state) in [
-            (None, State::Skip),
-            (Some(0), State::Ok),
-            (Some(-60), State::Ok),
-            (Some(61), State::Warn),
-            (Some(-900), State::Fail),
+            (None, CheckStatus::Skip),
+            (Some(0), CheckStatus::Ok),
+            (Some(-60), CheckStatus::Ok),
+            (Some(61), CheckStatus::Warn),
+            (Some(-900), CheckStatus::Fail),
         ] {
             assert_eq!(clock(skew_s).state, state, "{skew_s:?}");
         }

@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::Screen;
-use crate::watch::report::{Found, Memory, Report, SoFar, Verdict, Waiting};
+use crate::watch::report::{HitRatios, Memory, Report, SoFar, Verdict, Waiting};
 use crate::watch::sample::{OpenFile, Stream};
 use crate::watch::waits::ProcessWaits;
 
@@ -53,7 +53,7 @@ fn report() -> Report {
             other_bytes: 12 << 20,
             ..Memory::default()
         },
-        found: Some(Found { in_memory: 0.9, in_flight: 0.08, asked_for: 0.02 }),
+        found: Some(HitRatios { in_memory: 0.9, in_flight: 0.08, asked_for: 0.02 }),
         disk_hits: Some(0.34),
         shared_hits: None,
         so_far: SoFar { gets: 153_000, lists: 1200, retries: 2, dollars: 0.0672, ..SoFar::default() },

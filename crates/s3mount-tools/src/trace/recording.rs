@@ -27,7 +27,7 @@ const BINS: usize = 300;
 
 /// A request, as the page draws it. Times are in microseconds from the beginning of the recording.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Part {
+pub(super) struct DrawnRequest {
     /// The row in which it is drawn: no two requests of a row overlap.
     lane: usize,
     at: i64,
@@ -71,7 +71,7 @@ pub(super) struct Drawn {
     length: i64,
     pub(super) keys: Vec<String>,
     pub(super) processes: Vec<String>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<DrawnRequest>,
     pub(super) waits: Vec<Wait>,
     looks: Vec<Look>,
     /// Bytes that programs asked for, in each of as many equal spans of time.
@@ -165,7 +165,7 @@ impl Recording {
         self.drawn.parts = requests
             .into_iter()
             .take(MAX_SHOWN)
-            .map(|request| Part {
+            .map(|request| DrawnRequest {
                 lane: lanes.of(request.at, request.at + request.took),
                 at: request.at,
                 first: request.first,

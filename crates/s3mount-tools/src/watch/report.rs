@@ -84,7 +84,7 @@ pub(crate) struct Memory {
 
 /// Where reads found their bytes when they came, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct HitRatios {
     /// In memory: in windows or in the block cache.
     pub(crate) in_memory: f64,
     /// On their way.
@@ -137,7 +137,7 @@ pub(crate) struct Report {
     pub(crate) window_bytes: u64,
     pub(crate) widest_window_bytes: u64,
     pub(crate) memory: Memory,
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<HitRatios>,
     /// The share of the reads, from 0 to 1, that the disk cache answered.
     pub(crate) disk_hits: Option<f64>,
     /// The share of the ranges, from 0 to 1, that the shared cache had.
@@ -265,7 +265,7 @@ pub(crate) fn between(
     let of = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     let tier = |tier| after.metrics.found[&tier].saturating_sub(before.metrics.found[&tier]);
     let reads: u64 = Tier::ALL.iter().copied().map(tier).sum();
-    let found = (reads > 0).then(|| Found {
+    let found = (reads > 0).then(|| HitRatios {
         in_memory: of(tier(Tier::Window) + tier(Tier::Cache), reads).unwrap_or(0.0),
         in_flight: of(tier(Tier::InFlight), reads).unwrap_or(0.0),
         asked_for: of(tier(Tier::Store), reads).unwrap_or(0.0),

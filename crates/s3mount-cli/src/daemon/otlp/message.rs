@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use s3mount_metrics::{Definition, Distribution, Kind, Sample, Snapshot, Unit, Value};
+use s3mount_metrics::{Definition, Distribution, MetricKind, Sample, Snapshot, Unit, Value};
 
 use super::settings::key_value;
 
@@ -47,11 +47,11 @@ fn metric(definition: &Definition, samples: &[Sample], times: Times) -> Metric {
     let aggregation_temporality = AggregationTemporality::Cumulative.into();
     let numbers = || samples.iter().filter_map(|sample| number(definition, sample, times)).collect();
     let data = match definition.kind {
-        Kind::Counter => {
+        MetricKind::Counter => {
             metric::Data::Sum(Sum { data_points: numbers(), aggregation_temporality, is_monotonic: true })
         }
-        Kind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
-        Kind::Histogram => {
+        MetricKind::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        MetricKind::Histogram => {
             let data_points = samples.iter().filter_map(|sample| histogram(definition, sample, times));
             metric::Data::Histogram(Histogram { data_points: data_points.collect(), aggregation_temporality })
         }
