@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use crate::Journal;
-use crate::grid::LEAST_PART;
+use crate::part_layout::LEAST_PART;
 
 /// How files are written.
 #[derive(Clone, Debug)]

@@ -216,7 +216,7 @@ impl Copier {
     async fn copy_whole(&self, job: &Job<'_>) -> Result<Written, CopyError> {
         let copied = {
             // The semaphore is never closed.
-            let _turn = self.requests.acquire().await;
+            let _permit = self.requests.acquire().await;
             self.target.copy(&job.source, job.size(), job.key, &job.object, job.condition).await
         };
         let written = match copied {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use s3mount_object::{ByteRange, ObjectId};
 
 use crate::extents::{Content, Place};
-use crate::grid::{Cell, Grid};
+use crate::part_layout::{PartLayout, PartRange};
 use crate::state::DraftState;
 
 /// The most bytes that are copied by one request. A copy of 10 GB takes as long with parts of 64 MiB as with
@@ -17,43 +17,43 @@ pub(crate) const MOST_COPIED: u64 = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// The part is uploaded from memory.
-    Upload(Cell),
+    Upload(PartRange),
     /// The bytes of some parts that follow one another are copied as one, with the number of the first.
-    Copy(Cell, ObjectId, ByteRange),
+    Copy(PartRange, ObjectId, ByteRange),
 }
 
 /// The pieces that are missing of an upload, in the order of their offsets. Copies of up to `most_copied` bytes are made
 /// as one. With 0, each part has a number of its own, and no number is left out.
 pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
     state: &DraftState<B>,
-    grid: Grid,
+    layout: PartLayout,
     most_copied: u64,
 ) -> Vec<Piece> {
     let size = state.size();
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = 0;
     while at < size {
-        let Some(cell) = grid.cell(at) else { return pieces };
-        if let Some(covering) = state.cells.covering(cell.number, at) {
+        let Some(part) = layout.part_at(at) else { return pieces };
+        if let Some(covering) = state.part_states.covering(part.number, at) {
             at = covering.end;
             continue;
         }
-        at = cell.end;
-        let end = cell.end.min(size);
-        match (state.copied_part((cell.start, end), grid.least()), pieces.last_mut()) {
-            (None, _) => pieces.push(Piece::Upload(cell)),
+        at = part.end;
+        let end = part.end.min(size);
+        match (state.copied_part((part.start, end), layout.least()), pieces.last_mut()) {
+            (None, _) => pieces.push(Piece::Upload(part)),
             (Some((object, start)), Some(Piece::Copy(first, same, range)))
-                if first.end == cell.start
+                if first.end == part.start
                     && *same == object
                     && range.end() == start
-                    && range.len() + (end - cell.start) <= most_copied =>
+                    && range.len() + (end - part.start) <= most_copied =>
             {
-                first.end = cell.end;
-                *range = ByteRange::new(range.start(), range.end() + (end - cell.start));
+                first.end = part.end;
+                *range = ByteRange::new(range.start(), range.end() + (end - part.start));
             }
             (Some((object, start)), _) => {
-                let range = ByteRange::new(start, start + end - cell.start);
-                pieces.push(Piece::Copy(cell, object, range));
+                let range = ByteRange::new(start, start + end - part.start);
+                pieces.push(Piece::Copy(part, object, range));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! One file that is being written.
 //!
 //! A draft's bytes are extents (`extents.rs`): in memory, in a version, in the spool, or only in the store. The file is
-//! cut into parts (`grid.rs`), and `cells.rs` knows which of these the store has. While a program writes from the
-//! beginning to the end, each part is uploaded when the program has passed its end (`draft/upload.rs`). When memory is
-//! short, bytes that are also elsewhere are dropped, the oldest first (`relief.rs`). Publication uploads what is
-//! missing, and makes an object of it (`draft/publish.rs`).
+//! cut into parts (`part_layout.rs`), and `part_states.rs` knows which of these the store has. While a program writes
+//! from the beginning to the end, each part is uploaded when the program has passed its end (`draft/upload.rs`). When
+//! memory is short, bytes that are also elsewhere are dropped, the oldest first (`reclaim.rs`). Publication uploads what
+//! is missing, and makes an object of it (`draft/publish.rs`).
 //!
 //! A task that changes or publishes the file holds the draft's turn, so changes come one after another. Readers come at
 //! any time (`draft/read.rs`).
@@ -17,10 +17,10 @@ mod complete;
 mod copy;
 mod describe;
 mod gather;
-mod give;
 mod load;
 mod publish;
 mod read;
+mod reclaim;
 mod settle;
 mod spill;
 mod upload;
@@ -36,7 +36,7 @@ use tokio::sync::{RwLock, watch};
 
 use crate::WriteError;
 use crate::beside::Unknown;
-use crate::grid::Grid;
+use crate::part_layout::PartLayout;
 use crate::shared::Shared;
 use crate::state::DraftState;
 
@@ -101,8 +101,8 @@ impl Draft {
     }
 
     /// The cuts of the file, which are fixed once an upload has begun.
-    fn grid(&self, state: &DraftState) -> Grid {
-        state.grid.unwrap_or_else(|| self.shared.grid(state.size(), || state.copied_head()))
+    fn layout(&self, state: &DraftState) -> PartLayout {
+        state.layout.unwrap_or_else(|| self.shared.layout(state.size(), || state.copied_head()))
     }
 
     /// The length of the file, in bytes.
@@ -222,7 +222,7 @@ impl Draft {
             self.shared.abort_later(begun.upload, async move {
                 // A part that arrives after the end of its upload stays there for ever.
                 if let Some(draft) = me {
-                    let _ = ended.wait_for(|_| draft.state().cells.claimed() == 0).await;
+                    let _ = ended.wait_for(|_| draft.state().part_states.claimed() == 0).await;
                 }
             });
         }
@@ -242,8 +242,8 @@ impl<'a> Still<'a> {
 impl Drop for Still<'_> {
     fn drop(&mut self) {
         self.0.state().is_moving = false;
-        if self.0.shared.givers.is_wanted() {
-            self.0.shared.givers.relieve(self.0);
+        if self.0.shared.draft_reclaimer.is_wanted() {
+            self.0.shared.draft_reclaimer.reclaim(self.0);
         }
     }
 }

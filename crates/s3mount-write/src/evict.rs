@@ -3,15 +3,15 @@
 use bytes::Bytes;
 
 use crate::extents::{Content, Copy, Extent};
-use crate::grid::Cell;
+use crate::part_layout::PartRange;
 use crate::state::{DraftState, index};
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// Freezes a part, and returns its bytes that are in memory and not in the spool, with their offsets.
-    pub(crate) fn unspooled(&mut self, cell: Cell) -> Vec<(u64, Bytes)> {
-        let end = cell.end.min(self.size());
-        self.extents.freeze(cell.start, end);
-        let extents = self.extents.range(cell.start, end);
+    pub(crate) fn unspooled(&mut self, part: PartRange) -> Vec<(u64, Bytes)> {
+        let end = part.end.min(self.size());
+        self.extents.freeze(part.start, end);
+        let extents = self.extents.range(part.start, end);
         let piece = |(at, extent): (u64, &Extent<B>)| match &extent.content {
             Content::Frozen(bytes, Copy::None) => Some((at, bytes.clone())),
             _ => None,
@@ -20,8 +20,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     }
 
     /// How many bytes of a part are in memory and not in the spool.
-    pub(crate) fn unspooled_bytes(&self, cell: Cell) -> u64 {
-        let extents = self.extents.range(cell.start, cell.end.min(self.size()));
+    pub(crate) fn unspooled_bytes(&self, part: PartRange) -> u64 {
+        let extents = self.extents.range(part.start, part.end.min(self.size()));
         let is_unspooled =
             |extent: &Extent<B>| matches!(extent.content, Content::Open(_) | Content::Frozen(_, Copy::None));
         extents.map(|(_, extent)| if is_unspooled(extent) { extent.len } else { 0 }).sum()
@@ -62,7 +62,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
 
     /// Drops the bytes of a part that are elsewhere, too. `is_current`: the store has the part. Returns whether
     /// anything was dropped.
-    pub(crate) fn evict(&mut self, cell: Cell, is_current: bool) -> bool {
+    pub(crate) fn evict(&mut self, part: PartRange, is_current: bool) -> bool {
         let has = |extent: &Content<B>| match extent {
             Content::Frozen(_, Copy::None) => is_current,
             Content::Frozen(_, Copy::Source(_) | Copy::Spool) => true,
@@ -70,7 +70,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
                 false
             }
         };
-        let ranges = self.kept.others(cell.start, cell.end.min(self.size()));
+        let ranges = self.pinned.others(part.start, part.end.min(self.size()));
         let mut has_evicted = false;
         for (start, end) in ranges {
             if !self.extents.range(start, end).any(|(_, extent)| has(&extent.content)) {
@@ -88,8 +88,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     }
 
     /// Whether all bytes of a part are in memory.
-    pub(crate) fn is_in_memory(&self, cell: Cell) -> bool {
-        let mut extents = self.extents.range(cell.start, cell.end.min(self.size()));
+    pub(crate) fn is_in_memory(&self, part: PartRange) -> bool {
+        let mut extents = self.extents.range(part.start, part.end.min(self.size()));
         extents.all(|(_, extent)| match extent.content {
             Content::Open(_) | Content::Frozen(..) | Content::Zeros => true,
             Content::Source(_) | Content::Spool | Content::Stored => false,

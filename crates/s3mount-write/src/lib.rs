@@ -6,7 +6,6 @@
 //! puts in order what a daemon that was killed has left. Nothing here knows of directories or of FUSE.
 
 mod beside;
-mod cells;
 mod config;
 mod copier;
 mod copies;
@@ -15,14 +14,15 @@ mod error;
 mod evict;
 mod extents;
 mod folder;
-mod grid;
 mod journal;
-mod kept;
 mod metrics;
 mod old_keys;
 mod orphans;
+mod part_layout;
+mod part_states;
+mod pinned;
+mod reclaim;
 mod recovery;
-mod relief;
 mod shared;
 mod spool;
 mod state;

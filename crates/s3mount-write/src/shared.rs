@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
-use crate::grid::Grid;
 use crate::old_keys::OldKeys;
-use crate::relief::Givers;
+use crate::part_layout::PartLayout;
+use crate::reclaim::DraftReclaimer;
 use crate::spool::Spool;
 use crate::store::Store;
 use crate::written::WrittenVersions;
@@ -44,10 +44,10 @@ pub(crate) struct Shared {
     pub(crate) requests: Arc<Semaphore>,
     /// Limits the bodies of several pieces that these requests send, in units of the pool.
     pub(crate) bodies: Semaphore,
-    pub(crate) reclaim: Reclaim,
+    pub(crate) reclaim_from_readers: Reclaim,
     pub(crate) spool: Option<Spool>,
     /// All drafts, which give memory back when others wait for it.
-    pub(crate) givers: Givers,
+    pub(crate) draft_reclaimer: DraftReclaimer,
     /// The uploads that are under way, as the journal has them, by their ids.
     pub(crate) noted: Mutex<HashMap<String, Noted>>,
     pub(crate) written: WrittenVersions,
@@ -133,18 +133,22 @@ impl Shared {
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,
     /// the parts are as short as S3 allows: then each draft can fill a part. A file that could hardly be that
     /// long has long parts for the bytes that it begins with, if these are `copied` inside the store.
-    pub(crate) fn grid(&self, size: u64, copied: impl FnOnce() -> u64) -> Grid {
-        let drafts = self.givers.len().max(1) as u64;
+    pub(crate) fn layout(&self, size: u64, copied: impl FnOnce() -> u64) -> PartLayout {
+        let drafts = self.draft_reclaimer.len().max(1) as u64;
         let limit = self.share.limit_bytes();
         let is_short = limit / drafts < 2 * self.config.part_bytes;
         let WriteConfig { part_bytes, least_part_bytes: least, .. } = self.config;
         let (first, lens) = (if is_short { least } else { part_bytes }, least..=limit / 4);
-        let grid = Grid::new(first, size, lens.clone());
-        if size <= grid.most_bytes() / 2 { grid } else { Grid::copying(copied(), first, size, lens) }
+        let layout = PartLayout::new(first, size, lens.clone());
+        if size <= layout.most_bytes() / 2 {
+            layout
+        } else {
+            PartLayout::copying(copied(), first, size, lens)
+        }
     }
 
     pub(crate) fn refresh(&self) {
-        self.metrics.drafts.set_len(self.givers.len());
+        self.metrics.drafts.set_len(self.draft_reclaimer.len());
         self.metrics.in_flight.set_len(self.config.max_requests - self.requests.available_permits());
         self.metrics.spool.set(self.spool.as_ref().map_or(0, Spool::used_bytes));
         self.metrics.memory.set(self.share.held_bytes());

@@ -11,10 +11,10 @@ use s3mount_object::{Condition, NewObject, ObjectId, UploadId, WrittenPart};
 
 use crate::WriteError;
 use crate::beside::Unknown;
-use crate::cells::Cells;
 use crate::extents::{Block, Content, Copy, Extents, Place};
-use crate::grid::{Cell, Grid, PAGE};
-use crate::kept::Kept;
+use crate::part_layout::{PAGE, PartLayout, PartRange};
+use crate::part_states::PartStates;
+use crate::pinned::PinnedRanges;
 use crate::spool::SpoolFile;
 
 /// The largest block of a file that is not a stream yet, and of every file while memory is short.
@@ -100,8 +100,8 @@ pub(crate) struct DraftState<B = Held> {
     pub(crate) condition: Option<Condition>,
     pub(crate) extents: Extents<B>,
     /// How the file is cut. Fixed once an upload has begun.
-    pub(crate) grid: Option<Grid>,
-    pub(crate) cells: Cells<WrittenPart>,
+    pub(crate) layout: Option<PartLayout>,
+    pub(crate) part_states: PartStates<WrittenPart>,
     pub(crate) upload: Option<Begun>,
     pub(crate) modified: SystemTime,
     /// How often the file, or its key, has changed.
@@ -117,7 +117,7 @@ pub(crate) struct DraftState<B = Held> {
     /// How many bytes a task writes to the spool now.
     pub(crate) spilling_bytes: u64,
     /// What is brought into memory now.
-    pub(crate) kept: Kept,
+    pub(crate) pinned: PinnedRanges,
     pub(crate) failed: Option<Arc<WriteError>>,
     pub(crate) is_discarded: bool,
     /// Whether no task may begin to upload a part: the version that the file is made of gets another key.
@@ -146,8 +146,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
             condition,
             frontier: extents.size(),
             extents,
-            grid: None,
-            cells: Cells::default(),
+            layout: None,
+            part_states: PartStates::default(),
             upload: None,
             modified,
             changes: 0,
@@ -155,7 +155,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
             published,
             is_patched: false,
             spilling_bytes: 0,
-            kept: Kept::default(),
+            pinned: PinnedRanges::default(),
             failed: None,
             is_discarded: false,
             is_moving: false,
@@ -180,11 +180,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// task uploads a part to it, or if bytes are in that upload and nowhere else.
     pub(crate) fn leave_old_upload(&mut self) -> Option<Begun> {
         let may_leave =
-            self.has_old_upload() && self.cells.claimed() == 0 && self.stored(0, self.size()).is_none();
+            self.has_old_upload() && self.part_states.claimed() == 0 && self.stored(0, self.size()).is_none();
         if !may_leave {
             return None;
         }
-        (self.cells, self.grid) = (Cells::default(), None);
+        (self.part_states, self.layout) = (PartStates::default(), None);
         self.upload.take()
     }
 
@@ -195,7 +195,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
 
     /// Notes that bytes have changed.
     pub(crate) fn touch(&mut self, start: u64, end: u64, now: SystemTime) {
-        self.cells.touch(start, end);
+        self.part_states.touch(start, end);
         self.changes += 1;
         self.modified = now;
     }
@@ -207,11 +207,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         offset: u64,
         data: &[u8],
         spare: &mut Option<B>,
-        plan: Grid,
+        plan: PartLayout,
     ) -> Result<(usize, Wants), WriteError> {
         let end = offset + data.len() as u64;
         if offset > self.size() {
-            self.cells.touch(self.size(), offset);
+            self.part_states.touch(self.size(), offset);
             self.extents.resize(offset);
         }
         let mut at = offset;
@@ -274,17 +274,17 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         at: u64,
         data: &[u8],
         spare: &mut Option<B>,
-        plan: Grid,
+        plan: PartLayout,
     ) -> Result<Result<u64, Wants>, WriteError> {
-        let grid = self.grid.unwrap_or(plan);
-        let cell = grid.cell(at).ok_or(WriteError::TooLarge { size: at + data.len() as u64 })?;
-        let start = self.block_start(at, cell);
+        let layout = self.layout.unwrap_or(plan);
+        let part = layout.part_at(at).ok_or(WriteError::TooLarge { size: at + data.len() as u64 })?;
+        let start = self.block_start(at, part);
         let mut gap = vec![0; index(at - start)];
         if let Some(hole) = self.extents.look(start, &mut gap).first() {
             return Ok(Err(Wants::Bytes(hole.start, at)));
         }
-        let behind = self.extents.next_block(at, cell.end).unwrap_or(cell.end);
-        let (len, least) = self.block_len(start, at + data.len() as u64, behind, cell);
+        let behind = self.extents.next_block(at, part.end).unwrap_or(part.end);
+        let (len, least) = self.block_len(start, at + data.len() as u64, behind, part);
         let Some(mut buffer) = spare.take_if(|spare| (*spare).as_ref().len() as u64 > at - start) else {
             return Ok(Err(Wants::Buffer { len, least }));
         };
@@ -298,8 +298,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     }
 
     /// Where a block for `at` begins: at its page, but not in another block, nor before the part.
-    fn block_start(&mut self, at: u64, cell: Cell) -> u64 {
-        let page = (at / PAGE * PAGE).max(cell.start);
+    fn block_start(&mut self, at: u64, part: PartRange) -> u64 {
+        let page = (at / PAGE * PAGE).max(part.start);
         match self.extents.block_before(at) {
             Some((start, len, _)) if start + len > page && start + len <= at => start + len,
             _ => page,
@@ -308,11 +308,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
 
     /// How long a new block is, and how long it has to be at least. Streams get whole parts, so that the body
     /// of an upload is one piece of memory. Small files take little.
-    fn block_len(&self, start: u64, end: u64, behind: u64, cell: Cell) -> (u64, u64) {
-        let is_stream = !self.is_patched && start == cell.start && cell.number > 1;
+    fn block_len(&self, start: u64, end: u64, behind: u64, part: PartRange) -> (u64, u64) {
+        let is_stream = !self.is_patched && start == part.start && part.number > 1;
         let least = (end - start).next_multiple_of(PAGE).min(BLOCK).min(behind - start);
         let len = match is_stream {
-            true => cell.end - cell.start,
+            true => part.end - part.start,
             false if start + PAGE >= self.size() => self.size().next_power_of_two().min(BLOCK),
             false => PAGE,
         };
@@ -328,7 +328,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         }
         self.extents.resize(size);
         if size < before {
-            self.cells.cut(size);
+            self.part_states.cut(size);
             self.frontier = self.frontier.min(size);
         }
         self.touch(size.min(before), size.max(before), now);
@@ -337,9 +337,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// The part whose bytes beside `start..end` would have to be known to change that range, and are only in
     /// the store.
     pub(crate) fn lost_beside(&self, start: u64, end: u64) -> Option<u64> {
-        let grid = self.grid?;
-        let first = grid.cell(start)?;
-        let last = grid.cell(end.saturating_sub(1).max(start))?;
+        let layout = self.layout?;
+        let first = layout.part_at(start)?;
+        let last = layout.part_at(end.saturating_sub(1).max(start))?;
         [(first.start, start), (end, last.end)].into_iter().find_map(|(from, to)| self.stored(from, to))
     }
 
@@ -352,8 +352,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
 
     /// The first byte that is only in the store, in the part of this number.
     pub(crate) fn stored_in(&self, number: u32) -> Option<u64> {
-        let (cell, _) = self.cells.written().find(|(cell, _)| cell.number == number)?;
-        self.stored(cell.start, cell.end)
+        let (part, _) = self.part_states.written().find(|(part, _)| part.number == number)?;
+        self.stored(part.start, part.end)
     }
 
     /// Puts bytes that were fetched from `place`, or from the spool, where the file still has these.
@@ -395,7 +395,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
                 }
             });
         }
-        (self.upload, self.cells, self.grid, self.copied) = (None, Cells::default(), None, None);
+        (self.upload, self.part_states, self.layout, self.copied) = (None, PartStates::default(), None, None);
         self.published = Some((changes, published.clone()));
         self.is_described_anew &= self.changes != changes;
     }

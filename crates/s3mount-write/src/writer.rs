@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::beside::{Unknown, in_place_of};
 use crate::old_keys::OldKeys;
-use crate::relief::Givers;
+use crate::reclaim::DraftReclaimer;
 use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
 use crate::store::Store;
@@ -53,9 +53,9 @@ impl Writer {
             share: Share::new(pool, config.memory_bytes),
             requests: Arc::new(Semaphore::new(config.max_requests)),
             bodies: Semaphore::new(body_units(&config)),
-            reclaim: Box::new(reclaim),
+            reclaim_from_readers: Box::new(reclaim),
             spool: config.spool.clone().map(Spool::new),
-            givers: Givers::default(),
+            draft_reclaimer: DraftReclaimer::default(),
             config,
             noted: Mutex::default(),
             written: WrittenVersions::default(),
@@ -92,7 +92,7 @@ impl Writer {
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Draft> {
         let draft = Draft::new(self.0.clone(), key, beside, source);
-        self.0.givers.add(draft.weak());
+        self.0.draft_reclaimer.add(draft.weak());
         draft
     }
 

@@ -2,7 +2,7 @@
 
 use s3mount_object::ByteRange;
 
-use crate::grid::{LEAST_PART, MOST_PARTS};
+use crate::part_layout::{LEAST_PART, MOST_PARTS};
 
 const MIB: u64 = 1 << 20;
 

@@ -147,7 +147,7 @@ impl Copier {
             let upload = &upload;
             let copies = stream::iter(missing).map(|(number, range)| async move {
                 // The semaphore is never closed.
-                let _turn = self.requests.acquire().await;
+                let _permit = self.requests.acquire().await;
                 let copied = self.target.copy_part(upload, number, &job.source, range).await;
                 let part = copied.map_err(|error| match error.kind() {
                     ErrorKind::PreconditionFailed | ErrorKind::NotFound => job.source_changed(),

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::Draft;
 use super::publish::compare;
 use crate::WriteError;
-use crate::cells::Cells;
+use crate::part_states::PartStates;
 use crate::state::Begun;
 use crate::store::crc_of;
 
@@ -42,7 +42,8 @@ impl Draft {
             let (begun, parts) = {
                 let state = self.state();
                 state.check()?;
-                let parts: Vec<WrittenPart> = state.cells.written().map(|(_, part)| part.clone()).collect();
+                let parts: Vec<WrittenPart> =
+                    state.part_states.written().map(|(_, part)| part.clone()).collect();
                 (state.upload.clone(), parts)
             };
             // Parts were uploaded, so only a draft that was discarded has none.
@@ -92,7 +93,7 @@ impl Draft {
             if state.stored(0, state.size()).is_some() {
                 return false;
             }
-            (state.cells, state.grid) = (Cells::default(), None);
+            (state.part_states, state.layout) = (PartStates::default(), None);
         }
         self.give_up_upload();
         true
@@ -104,7 +105,7 @@ impl Draft {
         let mut listed: BTreeMap<u32, WrittenPart> =
             listed.into_iter().map(|part| (part.number, part)).collect();
         let mut state = self.state();
-        let known: Vec<WrittenPart> = state.cells.written().map(|(_, part)| part.clone()).collect();
+        let known: Vec<WrittenPart> = state.part_states.written().map(|(_, part)| part.clone()).collect();
         for part in known {
             let found = listed.remove(&part.number).filter(|found| {
                 let is_same = found.etag == part.etag;
@@ -117,7 +118,7 @@ impl Draft {
             {
                 return Err(WriteError::NotReadable { offset });
             }
-            state.cells.correct(part.number, found);
+            state.part_states.correct(part.number, found);
         }
         Ok(())
     }

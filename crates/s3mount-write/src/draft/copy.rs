@@ -73,7 +73,7 @@ impl Draft {
         let object = NewObject { tags, ..object };
         let copied = {
             // The semaphore is never closed.
-            let _turn = self.shared.requests.acquire().await;
+            let _permit = self.shared.requests.acquire().await;
             self.shared.store.copy(&from, size, key, &object, condition).await
         };
         let written = match copied {

@@ -1,6 +1,6 @@
 //! Bytes of a draft that are not in memory: fetched from a version, or from the spool.
 //!
-//! A change brings the bytes around it into memory, and keeps them there as long as it needs them. Bytes that readers
+//! A change brings the bytes around it into memory, and pins them there as long as it needs them. Bytes that readers
 //! have brought there are dropped when memory is short.
 
 use bytes::Bytes;
@@ -11,30 +11,30 @@ use crate::WriteError;
 use crate::extents::{Elsewhere, Hole, Place};
 use crate::state::{BLOCK, DraftState};
 
-/// A range of a draft keeps what memory has of it while this lives.
-pub(super) struct Keeping<'a>(&'a Draft, u64, u64);
+/// A range of a draft is pinned in memory while this lives.
+pub(super) struct PinGuard<'a>(&'a Draft, u64, u64);
 
-impl<'a> Keeping<'a> {
+impl<'a> PinGuard<'a> {
     pub(super) fn new(draft: &'a Draft, state: &mut DraftState, start: u64, end: u64) -> Self {
-        state.kept.add(start, end);
+        state.pinned.add(start, end);
         Self(draft, start, end)
     }
 }
 
-impl Drop for Keeping<'_> {
+impl Drop for PinGuard<'_> {
     fn drop(&mut self) {
-        self.0.state().kept.remove(self.1, self.2);
+        self.0.state().pinned.remove(self.1, self.2);
     }
 }
 
 impl Draft {
     /// Brings the bytes `start..end` of the file into memory. They stay there as long as the answer lives.
-    pub(super) async fn load(&self, start: u64, end: u64) -> Result<Keeping<'_>, WriteError> {
-        let keeping = Keeping::new(self, &mut self.state(), start, end);
+    pub(super) async fn load(&self, start: u64, end: u64) -> Result<PinGuard<'_>, WriteError> {
+        let pin = PinGuard::new(self, &mut self.state(), start, end);
         while let Some(hole) = self.first_hole(start, end) {
             self.load_hole(hole).await?;
         }
-        Ok(keeping)
+        Ok(pin)
     }
 
     async fn load_hole(&self, Hole { start, end, elsewhere }: Hole) -> Result<(), WriteError> {
@@ -45,7 +45,7 @@ impl Draft {
             }
             Elsewhere::Spool => {
                 let buffer = self.buffer(end - start).await?;
-                let (bytes, _kept) = self.unspill(start, end - start, buffer).await?;
+                let (bytes, _spooled) = self.unspill(start, end - start, buffer).await?;
                 self.state().fill(start, &bytes, None);
             }
             Elsewhere::Stored => return Err(WriteError::NotReadable { offset: start }),

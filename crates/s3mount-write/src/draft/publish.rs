@@ -142,7 +142,7 @@ impl Draft {
     /// Whether one request can publish the file: it is no longer than a part, and all bytes can be had.
     fn is_small(&self) -> bool {
         let state = self.state();
-        let most = state.grid.map_or(self.shared.config.part_bytes, |grid| grid.first());
+        let most = state.layout.map_or(self.shared.config.part_bytes, |layout| layout.first());
         state.size() <= most && state.stored(0, state.size()).is_none()
     }
 
@@ -156,7 +156,7 @@ impl Draft {
         };
         let object = self.beside().await?;
         let (body, written) = {
-            let _turn = self.shared.requests.acquire().await;
+            let _permit = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;
             let bucket = &self.shared.store.bucket;
             let written = match bucket.put(key, &body, &object, condition).await {
@@ -189,16 +189,16 @@ impl Draft {
             let missing = {
                 let mut state = self.state();
                 state.check()?;
-                let grid = self.grid(&state);
-                state.grid = Some(grid);
-                plan(&state, grid, most_copied)
+                let layout = self.layout(&state);
+                state.layout = Some(layout);
+                plan(&state, layout, most_copied)
             };
             let mut is_done = true;
             for piece in missing {
                 let is_wanted = has_copies || matches!(piece, Piece::Upload(_));
                 is_done &= !(is_wanted && me.clone().start_piece(piece));
             }
-            is_done &= self.state().cells.claimed() == 0;
+            is_done &= self.state().part_states.claimed() == 0;
             self.idle().await;
             self.state().check()?;
             if is_done {
@@ -216,15 +216,15 @@ impl Draft {
     /// Has the store get a part, unless a task is at it. Returns whether one was started.
     pub(super) fn start_piece(self: Arc<Self>, piece: Piece) -> bool {
         match piece {
-            Piece::Upload(cell) => self.start(cell),
-            Piece::Copy(cell, object, range) => self.start_copy(cell, object, range),
+            Piece::Upload(part) => self.start(part),
+            Piece::Copy(part, object, range) => self.start_copy(part, object, range),
         }
     }
 
     /// Waits until no task uploads a part.
     pub(super) async fn idle(&self) {
         let mut ended = self.ended.subscribe();
-        while self.state().cells.claimed() > 0 {
+        while self.state().part_states.claimed() > 0 {
             // The sender is this draft's, so it is not gone.
             let _ = ended.changed().await;
         }

@@ -65,7 +65,8 @@ impl Draft {
             let missing: Vec<Piece> = {
                 let state = self.state();
                 state.check()?;
-                let missing = state.grid.map(|grid| plan(&state, grid, most_copied)).unwrap_or_default();
+                let missing =
+                    state.layout.map(|layout| plan(&state, layout, most_copied)).unwrap_or_default();
                 missing.into_iter().filter(|piece| state.is_piece_of(piece, version)).collect()
             };
             if missing.is_empty() {
@@ -98,7 +99,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
                 other => other,
             });
         }
-        self.cells = Default::default();
+        self.part_states = Default::default();
         self.is_described_late = false;
         // If the move is cut off here, the publication deletes the version.
         let published = Published { object: version.clone(), size, modified: self.modified };
@@ -107,8 +108,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
 
     /// Whether a part has bytes of a version.
     fn is_piece_of(&self, piece: &Piece, version: &ObjectId) -> bool {
-        let (Piece::Upload(cell) | Piece::Copy(cell, ..)) = piece;
-        let mut extents = self.extents.range(cell.start, cell.end.min(self.size()));
+        let (Piece::Upload(part) | Piece::Copy(part, ..)) = piece;
+        let mut extents = self.extents.range(part.start, part.end.min(self.size()));
         extents.any(|(_, extent)| extent.content.place().is_some_and(|place| place.object == *version))
     }
 

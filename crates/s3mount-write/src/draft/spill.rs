@@ -8,7 +8,7 @@ use tokio::sync::RwLockReadGuard;
 
 use super::Draft;
 use crate::WriteError;
-use crate::grid::Cell;
+use crate::part_layout::PartRange;
 use crate::state::{Held, index};
 
 impl Draft {
@@ -18,36 +18,36 @@ impl Draft {
     }
 
     /// Begins to write parts to the spool, so that their bytes can be dropped then. One such task at a time.
-    pub(super) fn spill(self: Arc<Self>, cells: Vec<Cell>) -> bool {
+    pub(super) fn spill(self: Arc<Self>, parts: Vec<PartRange>) -> bool {
         {
             let mut state = self.state();
-            if state.spilling_bytes > 0 || cells.is_empty() {
+            if state.spilling_bytes > 0 || parts.is_empty() {
                 return false;
             }
-            state.spilling_bytes = cells.iter().map(|cell| cell.end - cell.start).sum();
+            state.spilling_bytes = parts.iter().map(|part| part.end - part.start).sum();
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {
-            if let Err(error) = self.spill_now(&cells).await {
+            if let Err(error) = self.spill_now(&parts).await {
                 // What does not fit is uploaded, as if there were no spool.
                 tracing::warn!(%error, "bytes of a file can't be written to the spool");
             }
             self.state().spilling_bytes = 0;
-            if self.shared.givers.is_wanted() {
-                self.shared.givers.relieve(&*self);
+            if self.shared.draft_reclaimer.is_wanted() {
+                self.shared.draft_reclaimer.reclaim(&*self);
             }
         });
         true
     }
 
     /// Writes what memory has of parts, and the spool has not, to the spool.
-    pub(super) async fn spill_now(&self, cells: &[Cell]) -> io::Result<()> {
+    pub(super) async fn spill_now(&self, parts: &[PartRange]) -> io::Result<()> {
         let Some(spool) = self.shared.spool.clone() else { return Ok(()) };
         // Nobody brings bytes from there into memory meanwhile: they could be older than what the file has by then.
         let _alone = self.spooling.write().await;
         let (file, pieces) = {
             let mut state = self.state();
-            let pieces = cells.iter().flat_map(|cell| state.unspooled(*cell)).collect::<Vec<_>>();
+            let pieces = parts.iter().flat_map(|part| state.unspooled(*part)).collect::<Vec<_>>();
             (state.spool.clone(), pieces)
         };
         let (file, written, pieces) = blocking(move || {

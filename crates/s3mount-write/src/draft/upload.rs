@@ -9,7 +9,7 @@ use s3mount_object::{Body, ByteRange, CopySource, ObjectId, UploadId, WrittenPar
 use super::Draft;
 use crate::WriteError;
 use crate::extents::Content;
-use crate::grid::Cell;
+use crate::part_layout::PartRange;
 use crate::shared::Room;
 use crate::state::{Begun, DraftState};
 use crate::store::crc;
@@ -22,122 +22,127 @@ impl Draft {
     pub(super) fn upload_passed(&self, start: u64, end: u64) {
         let passed = {
             let state = self.state();
-            let grid = self.grid(&state);
+            let layout = self.layout(&state);
             let mut passed = Vec::new();
             let mut at = start.saturating_sub(1);
-            while let Some(cell) = grid.cell(at).filter(|cell| cell.end < end) {
+            while let Some(part) = layout.part_at(at).filter(|part| part.end < end) {
                 // What is copied inside the store is copied at the end.
-                if state.source(cell.start, cell.end).is_none() {
-                    passed.push(cell);
+                if state.source(part.start, part.end).is_none() {
+                    passed.push(part);
                 }
-                at = cell.end;
+                at = part.end;
             }
             passed
         };
         if let Some(me) = self.me.upgrade().filter(|_| !passed.is_empty()) {
-            for cell in passed {
-                me.clone().start(cell);
+            for part in passed {
+                me.clone().start(part);
             }
         }
     }
 
     /// Begins to upload a part, unless the store has it, or a task uploads it already.
-    pub(super) fn start(self: Arc<Self>, cell: Cell) -> bool {
+    pub(super) fn start(self: Arc<Self>, part: PartRange) -> bool {
         {
             let mut state = self.state();
             if state.has_old_upload() && state.stored(0, state.size()).is_none() {
                 // It is given up once the tasks have ended that upload to it.
                 return false;
             }
-            let grid = self.grid(&state);
-            state.grid = Some(grid);
+            let layout = self.layout(&state);
+            state.layout = Some(layout);
             // The cuts may be others than those that the caller has seen.
             if state.is_moving
                 || state.failed.is_some()
-                || grid.cell(cell.start) != Some(cell)
-                || !state.cells.claim(cell)
+                || layout.part_at(part.start) != Some(part)
+                || !state.part_states.claim(part)
             {
                 return false;
             }
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {
-            let written = self.upload(cell).await;
-            self.end(cell, written);
+            let written = self.upload(part).await;
+            self.end(part, written);
         });
         true
     }
 
     /// Begins to copy a part inside the store.
-    pub(super) fn start_copy(self: Arc<Self>, cell: Cell, object: ObjectId, range: ByteRange) -> bool {
+    pub(super) fn start_copy(self: Arc<Self>, part: PartRange, object: ObjectId, range: ByteRange) -> bool {
         {
             let mut state = self.state();
-            if state.is_moving || !state.cells.claim(cell) {
+            if state.is_moving || !state.part_states.claim(part) {
                 return false;
             }
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {
-            let copied = self.copy(cell, &object, range).await;
-            self.end(cell, copied);
+            let copied = self.copy(part, &object, range).await;
+            self.end(part, copied);
         });
         true
     }
 
-    fn end(&self, cell: Cell, written: Result<WrittenPart, WriteError>) {
+    fn end(&self, part: PartRange, written: Result<WrittenPart, WriteError>) {
         let written = written.map_err(|error| self.fail(error)).ok();
         {
             let mut state = self.state();
             let size = state.size();
-            state.cells.finish(cell.number, written, size);
+            state.part_states.finish(part.number, written, size);
         }
-        if self.line_of.load(Ordering::Relaxed) == cell.number {
+        if self.line_of.load(Ordering::Relaxed) == part.number {
             self.end_line();
         }
         self.leave_old_upload();
         self.ended.send_modify(|ended| *ended += 1);
-        if self.shared.givers.is_wanted() {
-            self.shared.givers.relieve(self);
+        if self.shared.draft_reclaimer.is_wanted() {
+            self.shared.draft_reclaimer.reclaim(self);
         }
     }
 
-    async fn upload(&self, cell: Cell) -> Result<WrittenPart, WriteError> {
+    async fn upload(&self, part: PartRange) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
-        let (_turn, pieces) = loop {
-            let is_here = self.state().is_in_memory(cell);
-            let gathered = if is_here { None } else { Some(self.take_gathered(cell).await?) };
-            let turn = self.shared.requests.acquire().await;
-            if let Some(pieces) = gathered.map_or_else(|| self.take_lying(cell), |pieces| Ok(Some(pieces)))? {
-                break (turn, pieces);
+        let (_permit, pieces) = loop {
+            let is_here = self.state().is_in_memory(part);
+            let gathered = if is_here { None } else { Some(self.take_gathered(part).await?) };
+            let permit = self.shared.requests.acquire().await;
+            if let Some(pieces) = gathered.map_or_else(|| self.take_lying(part), |pieces| Ok(Some(pieces)))? {
+                break (permit, pieces);
             }
         };
         let (body, _room) = self.body(pieces).await;
-        Ok(self.shared.store.put_part(&upload, cell.number, &body).await?)
+        Ok(self.shared.store.put_part(&upload, part.number, &body).await?)
     }
 
     /// Takes the bytes of a part where they lie. `None` if some have left the memory.
-    fn take_lying(&self, cell: Cell) -> Result<Option<Vec<Bytes>>, WriteError> {
+    fn take_lying(&self, part: PartRange) -> Result<Option<Vec<Bytes>>, WriteError> {
         {
             let mut state = self.state();
             state.check()?;
-            state.cells.take(cell.number);
+            state.part_states.take(part.number);
         }
-        Ok(self.lying(cell.start, cell.end))
+        Ok(self.lying(part.start, part.end))
     }
 
     /// Takes the bytes of a part as copies.
-    async fn take_gathered(&self, cell: Cell) -> Result<Vec<Bytes>, WriteError> {
+    async fn take_gathered(&self, part: PartRange) -> Result<Vec<Bytes>, WriteError> {
         // What changes from now on makes the part one that is to be sent again.
-        self.state().cells.take(cell.number);
-        self.gather(cell.start, cell.end, false).await
+        self.state().part_states.take(part.number);
+        self.gather(part.start, part.end, false).await
     }
 
-    async fn copy(&self, cell: Cell, object: &ObjectId, range: ByteRange) -> Result<WrittenPart, WriteError> {
+    async fn copy(
+        &self,
+        part: PartRange,
+        object: &ObjectId,
+        range: ByteRange,
+    ) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
-        let _turn = self.shared.requests.acquire().await;
-        self.state().cells.take(cell.number);
+        let _permit = self.shared.requests.acquire().await;
+        self.state().part_states.take(part.number);
         let source = CopySource { bucket: None, object: object.clone() };
-        let copied = self.shared.store.copy_part(&upload, cell.number, &source, range).await;
+        let copied = self.shared.store.copy_part(&upload, part.number, &source, range).await;
         copied.map_err(WriteError::of_source)
     }
 

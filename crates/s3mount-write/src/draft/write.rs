@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Draft;
 use crate::WriteError;
-use crate::grid::{Grid, PAGE};
+use crate::part_layout::{PAGE, PartLayout};
 use crate::state::{BLOCK, DraftState, Held, Wants, index};
 
 /// A write that waits for memory asks drafts again after this time: they may have memory to give by then.
@@ -137,14 +137,14 @@ impl Draft {
         (start, end): (u64, u64),
         size: u64,
         copied: impl FnOnce() -> u64,
-    ) -> Result<Grid, WriteError> {
-        let grid = state.grid.unwrap_or_else(|| self.shared.grid(size, copied));
-        if size > grid.most_bytes() {
+    ) -> Result<PartLayout, WriteError> {
+        let layout = state.layout.unwrap_or_else(|| self.shared.layout(size, copied));
+        if size > layout.most_bytes() {
             return Err(WriteError::TooLarge { size });
         }
         match state.lost_beside(start, end) {
             Some(offset) => Err(WriteError::NotPatchable { offset }),
-            None => Ok(grid),
+            None => Ok(layout),
         }
     }
 
@@ -200,7 +200,7 @@ impl Draft {
     /// uploaded will give theirs back. A part in many small buffers is copied into one before it is uploaded: that
     /// was a tenth of what it costs to write a large file.
     fn will_have(&self, len: u64) -> bool {
-        len > BLOCK && self.state().cells.claimed() > 0
+        len > BLOCK && self.state().part_states.claimed() > 0
     }
 
     /// A buffer of `len` bytes, if there is one now.
@@ -238,7 +238,7 @@ impl Draft {
     ) -> Result<Vec<Held>, WriteError> {
         let share = &self.shared.share;
         let len = index(len).min(share.max_buffer_bytes());
-        let _wanted = self.shared.givers.want(len as u64);
+        let _wanted = self.shared.draft_reclaimer.want(len as u64);
         let (mut since, mut given, mut stuck) = (Instant::now(), share.given(), 0);
         loop {
             let need = match line {
@@ -246,7 +246,7 @@ impl Draft {
                 None => self.need(len),
             };
             let is_least = matches!(need, Need::Least { .. });
-            let waiting = share.buffers(len, pieces, need, &*self.shared.reclaim);
+            let waiting = share.buffers(len, pieces, need, &*self.shared.reclaim_from_readers);
             tokio::pin!(waiting);
             // It takes its place in the queue before others are asked to give.
             let mut limit = Instant::now();
@@ -260,7 +260,7 @@ impl Draft {
                 }
                 self.check_wait(since, is_least)?;
                 let held = self.held.load(Ordering::Relaxed);
-                self.shared.givers.relieve(self);
+                self.shared.draft_reclaimer.reclaim(self);
                 stuck = if self.is_stuck(held) { stuck + 1 } else { 0 };
                 if stuck == STUCK {
                     return Err(WriteError::NeedsSpool);
@@ -303,7 +303,7 @@ impl Draft {
             // Others could give what they hold.
             && share.held_bytes() <= held + share.limit_bytes() / 8
             && state.is_patched
-            && state.cells.claimed() == 0
+            && state.part_states.claimed() == 0
     }
 
     /// A draft that can't fill a part needs memory most: nothing else frees what it holds. If memory is short, it is
@@ -313,8 +313,8 @@ impl Draft {
         let held = self.held.load(Ordering::Relaxed);
         let (number, part) = {
             let state = self.state();
-            let (grid, frontier) = (self.grid(&state), state.frontier);
-            (grid.cell(frontier).map_or(0, |cell| cell.number), grid.first())
+            let (layout, frontier) = (self.layout(&state), state.frontier);
+            (layout.part_at(frontier).map_or(0, |part| part.number), layout.first())
         };
         if self.line_of.swap(number, Ordering::Relaxed) != number {
             // That part is full, or left.
@@ -343,7 +343,7 @@ impl Draft {
         }
         let Ok(_turn) = self.turn.try_lock() else { return };
         let held = self.held.load(Ordering::Relaxed);
-        let part = self.grid(&self.state()).first();
+        let part = self.layout(&self.state()).first();
         self.line.abandon(held, part + BLOCK);
     }
 }

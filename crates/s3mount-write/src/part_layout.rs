@@ -35,9 +35,9 @@ const MOST_LONG_PARTS: u64 = 4_000;
 /// The lengths of parts are multiples of this, which is also the largest page of any kernel.
 pub(crate) const PAGE: u64 = 64 << 10;
 
-/// The cuts of one file.
+/// How one file is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grid {
+pub(crate) struct PartLayout {
     /// How many long parts the file begins with.
     long_parts: u64,
     /// Their length, in bytes.
@@ -52,14 +52,14 @@ pub(crate) struct Grid {
 
 /// One part of a file: the bytes between two cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct PartRange {
     /// The number of the part, from 1 on.
     pub(crate) number: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-impl Grid {
+impl PartLayout {
     /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None but the last is
     /// shorter or longer than `lens` allows.
     pub(crate) fn new(first: u64, size: u64, lens: RangeInclusive<u64>) -> Self {
@@ -94,12 +94,12 @@ impl Grid {
     }
 
     /// The part that has the byte at `offset`; `None` where S3 takes no more parts.
-    pub(crate) fn cell(&self, offset: u64) -> Option<Cell> {
+    pub(crate) fn part_at(&self, offset: u64) -> Option<PartRange> {
         let head = self.long_parts * self.long;
         if offset < head {
             let (before, start) = (offset / self.long, offset / self.long * self.long);
             let number = u32::try_from(before + 1).ok()?;
-            return Some(Cell { number, start, end: start + self.long });
+            return Some(PartRange { number, start, end: start + self.long });
         }
         let (mut len, mut start, mut before) = (self.first, head, self.long_parts);
         loop {
@@ -108,7 +108,7 @@ impl Grid {
             if parts < TIER || is_last_tier {
                 let number = u32::try_from(before + parts + 1).ok().filter(|number| *number <= MOST_PARTS)?;
                 let start = start + parts * len;
-                return Some(Cell { number, start, end: start + len });
+                return Some(PartRange { number, start, end: start + len });
             }
             (start, before) = (start + TIER * len, before + TIER);
             len = (len * 2).min(self.most);
@@ -132,44 +132,45 @@ impl Grid {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Grid, LEAST_PART, MOST_PARTS, PAGE};
+    use super::{LEAST_PART, MOST_PARTS, PAGE, PartLayout};
 
     const MIB: u64 = 1 << 20;
 
     #[test]
     fn parts_grow_so_that_five_tib_fit() {
-        let grid = Grid::new(8 * MIB, 0, LEAST_PART..=8 << 30);
+        let layout = PartLayout::new(8 * MIB, 0, LEAST_PART..=8 << 30);
         let lens = [0, (8 << 30) - 1, 8_000 * MIB, 100 << 30, 5 << 40].map(|offset| {
-            let cell = grid.cell(offset).expect("S3 takes it");
-            (cell.number, (cell.end - cell.start) / MIB)
+            let part = layout.part_at(offset).expect("S3 takes it");
+            (part.number, (part.end - part.start) / MIB)
         });
         assert_eq!(lens, [(1, 8), (1_012, 16), (1_001, 16), (3_726, 64), (9_282, 4096)]);
-        assert!(Grid::new(5 * MIB, 0, LEAST_PART..=8 << 30).most_bytes() > 4_990 << 30);
-        assert!(grid.most_bytes() > 5 << 40);
+        assert!(PartLayout::new(5 * MIB, 0, LEAST_PART..=8 << 30).most_bytes() > 4_990 << 30);
+        assert!(layout.most_bytes() > 5 << 40);
         // What SEMANTICS says of some limits of the memory, of which a part may take an eighth.
-        let most = |memory: u64, first| Grid::new(first * MIB, 0, LEAST_PART..=memory / 8).most_bytes() >> 30;
+        let most =
+            |memory: u64, first| PartLayout::new(first * MIB, 0, LEAST_PART..=memory / 8).most_bytes() >> 30;
         assert_eq!([most(64 * MIB, 8), most(4 << 30, 8)], [78, 2_492]);
         assert!(most(8 << 30, 64) > 5 << 10);
     }
 
     #[test]
     fn a_known_size_has_equal_parts() {
-        let grid = Grid::new(8 * MIB, 5 << 40, LEAST_PART..=8 << 30);
-        let cell = grid.cell((5 << 40) - 1).expect("S3 takes it");
-        assert!(cell.number < MOST_PARTS && grid.first() >= 582 * MIB, "{cell:?}");
-        assert_eq!(Grid::new(8 * MIB, 70 << 30, LEAST_PART..=8 << 30).first(), 8 * MIB, "up to 70 GiB");
+        let layout = PartLayout::new(8 * MIB, 5 << 40, LEAST_PART..=8 << 30);
+        let part = layout.part_at((5 << 40) - 1).expect("S3 takes it");
+        assert!(part.number < MOST_PARTS && layout.first() >= 582 * MIB, "{part:?}");
+        assert_eq!(PartLayout::new(8 * MIB, 70 << 30, LEAST_PART..=8 << 30).first(), 8 * MIB, "up to 70 GiB");
     }
 
     #[test]
     fn copies_fit_whatever_the_memory() {
         let (most, whole) = (32 * MIB, 5 << 40);
-        assert!(Grid::new(8 * MIB, whole, LEAST_PART..=most).most_bytes() < 313 << 30);
-        let grid = Grid::copying(whole, 8 * MIB, whole, LEAST_PART..=most);
-        let cell = grid.cell(whole - 1).expect("S3 takes it");
-        assert_eq!((cell.number, cell.end - cell.start), (2_560, 2 << 30));
-        let behind = grid.cell(whole).expect("S3 takes more");
+        assert!(PartLayout::new(8 * MIB, whole, LEAST_PART..=most).most_bytes() < 313 << 30);
+        let layout = PartLayout::copying(whole, 8 * MIB, whole, LEAST_PART..=most);
+        let part = layout.part_at(whole - 1).expect("S3 takes it");
+        assert_eq!((part.number, part.end - part.start), (2_560, 2 << 30));
+        let behind = layout.part_at(whole).expect("S3 takes more");
         assert_eq!((behind.number, behind.start, behind.end - behind.start), (2_561, whole, 8 * MIB));
-        assert!(grid.most_bytes() > whole + (190 << 30), "{}", grid.most_bytes());
+        assert!(layout.most_bytes() > whole + (190 << 30), "{}", layout.most_bytes());
     }
 
     proptest! {
@@ -181,17 +182,17 @@ mod tests {
             size in 0_u64..1 << 42,
             copied in 0_u64..1 << 42,
         ) {
-            let grid = Grid::copying(copied.min(size), first, size, least..=most);
+            let layout = PartLayout::copying(copied.min(size), first, size, least..=most);
             let mut offset = 0;
             let mut count = 0;
-            while let Some(cell) = grid.cell(offset) {
+            while let Some(part) = layout.part_at(offset) {
                 count += 1;
-                prop_assert_eq!((cell.number, cell.start), (count, offset));
-                prop_assert_eq!(grid.cell(cell.end - 1), Some(cell));
-                prop_assert!(cell.end - cell.start >= least && (cell.end - cell.start) % PAGE == 0);
-                offset = cell.end;
+                prop_assert_eq!((part.number, part.start), (count, offset));
+                prop_assert_eq!(layout.part_at(part.end - 1), Some(part));
+                prop_assert!(part.end - part.start >= least && (part.end - part.start) % PAGE == 0);
+                offset = part.end;
             }
-            prop_assert_eq!((count, offset), (MOST_PARTS, grid.most_bytes()));
+            prop_assert_eq!((count, offset), (MOST_PARTS, layout.most_bytes()));
         }
     }
 }

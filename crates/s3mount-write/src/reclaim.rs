@@ -1,4 +1,4 @@
-//! Relief: drafts give memory when others wait for it. First they drop bytes that the store has, too, the oldest
+//! Reclaims memory from drafts when others wait for it. First they drop bytes that the store has, too, the oldest
 //! first. If that is not enough, they begin to upload what can be uploaded.
 
 use std::fmt;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
-/// What may give memory.
-pub(crate) trait Giver: fmt::Debug + Send + Sync {
-    /// When it was changed last. Those that were changed the longest time ago give first.
+/// What memory can be reclaimed from: a draft.
+pub(crate) trait Reclaimable: fmt::Debug + Send + Sync {
+    /// When it was changed last. Memory is first reclaimed from those that were changed the longest time ago.
     fn changed(&self) -> SystemTime;
 
     /// Drops bytes that are elsewhere, too, until it holds `wanted` bytes less. Returns how many less it holds.
@@ -22,10 +22,10 @@ pub(crate) trait Giver: fmt::Debug + Send + Sync {
     fn hurry(&self, wanted: u64) -> u64;
 }
 
-/// All givers there are, and how much is wanted of them.
+/// All drafts there are, and how much is wanted of them.
 #[derive(Debug, Default)]
-pub(crate) struct Givers {
-    all: Mutex<Vec<Weak<dyn Giver>>>,
+pub(crate) struct DraftReclaimer {
+    all: Mutex<Vec<Weak<dyn Reclaimable>>>,
     wanted_bytes: AtomicU64,
 }
 
@@ -39,15 +39,15 @@ impl Drop for Wanted<'_> {
     }
 }
 
-impl Givers {
-    /// Adds a giver, and forgets those that are gone.
-    pub(crate) fn add(&self, giver: Weak<dyn Giver>) {
+impl DraftReclaimer {
+    /// Adds a draft, and forgets those that are gone.
+    pub(crate) fn add(&self, draft: Weak<dyn Reclaimable>) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|giver| giver.strong_count() > 0);
-        all.push(giver);
+        all.retain(|draft| draft.strong_count() > 0);
+        all.push(draft);
     }
 
-    /// How many givers there are, or were a moment ago.
+    /// How many drafts there are, or were a moment ago.
     pub(crate) fn len(&self) -> usize {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -63,29 +63,29 @@ impl Givers {
         self.wanted_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Frees as much memory as all callers wait for, as far as the givers can spare it. `first` gives before the
+    /// Frees as much memory as all callers wait for, as far as the drafts can spare it. `first` comes before the
     /// others.
-    pub(crate) fn relieve(&self, first: &dyn Giver) {
-        let mut givers: Vec<_> = {
+    pub(crate) fn reclaim(&self, first: &dyn Reclaimable) {
+        let mut drafts: Vec<_> = {
             let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        let is_first = |giver: &Arc<dyn Giver>| std::ptr::addr_eq(Arc::as_ptr(giver), first);
-        givers.sort_by_cached_key(|giver| (!is_first(giver), giver.changed()));
+        let is_first = |draft: &Arc<dyn Reclaimable>| std::ptr::addr_eq(Arc::as_ptr(draft), first);
+        drafts.sort_by_cached_key(|draft| (!is_first(draft), draft.changed()));
         let wanted = self.wanted_bytes.load(Ordering::Relaxed);
         let mut freed = 0;
-        for giver in &givers {
+        for draft in &drafts {
             if freed >= wanted {
                 return;
             }
-            freed += giver.evict(wanted - freed);
+            freed += draft.evict(wanted - freed);
         }
-        let mut coming = freed + givers.iter().map(|giver| giver.uploading_bytes()).sum::<u64>();
-        for giver in &givers {
+        let mut coming = freed + drafts.iter().map(|draft| draft.uploading_bytes()).sum::<u64>();
+        for draft in &drafts {
             if coming >= wanted {
                 return;
             }
-            coming += giver.hurry(wanted - coming);
+            coming += draft.hurry(wanted - coming);
         }
     }
 }
