@@ -3,7 +3,7 @@
 //! - [`Bucket`] is what all layers of a mount have of the store. It has a function for each [`Operation`]. Each sends
 //!   its request by one loop: a permit of the operation's [`Class`], an attempt, and another one while that may help
 //!   and the call's time is not over. A write that returns is done, also if its answer was lost.
-//! - [`Retries`] is that loop, for who has something of his own for each attempt: a buffer, or a turn.
+//! - [`Retries`] is that loop, for who has something of his own for each attempt: a buffer, or a permit.
 //! - All requests of a bucket take their permits from one table of [`Limits`], and their retries from one
 //!   [`RetryBudget`].
 //! - [`MeasuredClient`] stands around another client, and counts and times its requests by operation and

@@ -1,6 +1,6 @@
 //! How a request is made again, for every operation: a permit for each attempt, how long it may take, and when the
 //! next may follow. [`Bucket`](crate::Bucket) writes the loop. Who needs something for each attempt that only the
-//! caller has, a buffer or a turn, writes the same loop around it:
+//! caller has, a buffer or a permit, writes the same loop around it:
 //!
 //! ```text
 //! let mut retries = bucket.retries(Operation::GetObject, key, bytes);

@@ -290,13 +290,13 @@ async fn attempts(
     loop {
         let into = buffer_for(shared, range, buffer.take(), wanted).await;
         let request = GetObject { object: object.clone(), range };
-        let turn = shared.turns.next().await;
+        let permit = shared.request_permits.acquire().await;
         let sent = shared.started.elapsed();
         let result = retries.attempt(hedged(shared, request, into)).await;
         let was_refused = result.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Throttled);
         let (now, refused) = (shared.started.elapsed(), shared.bucket.refused_requests());
-        shared.turns.on_answer(sent, now, refused, was_refused);
-        drop(turn);
+        shared.request_permits.on_answer(sent, now, refused, was_refused);
+        drop(permit);
         match result {
             Ok(came) => {
                 shared.metrics.get_requests.inc();
@@ -354,7 +354,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
             break;
         }
     }
-    let Some(_turn) = shared.turns.spare() else { return first.await };
+    let Some(_permit) = shared.request_permits.try_acquire() else { return first.await };
     let Some(_permit) = shared.bucket.try_permit(Class::Ahead) else { return first.await };
     let Some(buffer) = hedge_buffer(shared, len) else { return first.await };
     tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "the GET is slow: sending a second one");

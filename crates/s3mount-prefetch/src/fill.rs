@@ -1,4 +1,4 @@
-//! Holes of versions on the disk, which are fetched while no reader waits.
+//! Missing ranges of versions on the disk, which are fetched while no reader waits.
 
-pub(crate) mod holes;
-pub(crate) mod refill;
+pub(crate) mod backfill;
+pub(crate) mod missing;

@@ -24,13 +24,14 @@
 //! **Threads.** [`ObjectReader::read`] never waits. When the bytes are in memory, it answers in the calling thread,
 //! else in the task of the GET that brings them. No lock is held while a caller's reply runs.
 //!
-//! **Lock order:** the list of open readers or the givers of [`readers::reclaim`], then the state of one reader, then the
-//! reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never locked at
-//! once. No other lock is taken under the locks of `limits/ahead.rs` and `limits/turns.rs`.
+//! **Lock order:** the list of open readers or the reclaim order of [`readers::reclaim`], then the state of one reader,
+//! then the reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never
+//! locked at once. No other lock is taken under the locks of `limits/ahead.rs` and `limits/request_permits.rs`.
 //!
 //! **Layers:** [`shared`] knows no reader. [`fetch`] and [`verify`] send one GET on top of it. [`reader`]
 //! decides with pure policies which GETs are sent, and [`prefetcher`] opens readers.
 
+mod backfill_queue;
 mod config;
 mod error;
 mod fetch;
@@ -41,7 +42,6 @@ mod metrics;
 mod prefetcher;
 mod reader;
 mod readers;
-mod refills;
 mod shared;
 mod stream;
 mod sums;

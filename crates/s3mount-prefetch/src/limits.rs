@@ -8,5 +8,5 @@ pub(crate) mod hedge;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod need;
-pub(crate) mod turns;
+pub(crate) mod request_permits;
 pub(crate) mod window;

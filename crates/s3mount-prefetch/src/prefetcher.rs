@@ -13,7 +13,7 @@ use s3mount_metrics::Registry;
 use s3mount_object::ObjectId;
 use tokio::runtime::Handle;
 
-use crate::fill::refill::refill;
+use crate::fill::backfill::backfill;
 use crate::prefetcher::lately::LatelyClosed;
 use crate::readers::Readers;
 use crate::shared::Shared;
@@ -63,7 +63,7 @@ impl Prefetcher {
         let house = keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers), Arc::downgrade(&lately));
         spawn(runtime, house);
         if shared.tiers.disk.is_some() {
-            spawn(runtime, refill(Arc::downgrade(&shared)));
+            spawn(runtime, backfill(Arc::downgrade(&shared)));
         }
         Self { shared, readers, lately }
     }
@@ -86,8 +86,8 @@ impl Prefetcher {
 
     /// Whether wrong bytes of `object` came since the last call. Then the caller must drop the kernel's pages of the
     /// object.
-    pub fn take_condemned(&self, object: &ObjectId) -> bool {
-        self.shared.take_condemned(object)
+    pub fn take_quarantined(&self, object: &ObjectId) -> bool {
+        self.shared.take_quarantined(object)
     }
 
     /// The metrics of all its readers.

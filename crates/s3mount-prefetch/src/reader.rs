@@ -3,14 +3,14 @@
 //! The [state](state) behind the reader's lock knows the bytes in memory, the GETs in flight, and the waiting reads.
 //! The [planner](plan) chooses the next GET. Both are pure. The other modules carry out their decisions: reads
 //! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`, `idle.rs`), the objects before and after
-//! this one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`condemn.rs`).
+//! this one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`quarantine.rs`).
 
-mod condemn;
 mod gets;
 mod handles;
 mod idle;
 mod learning;
 mod plan;
+mod quarantine;
 mod read;
 mod reclaim;
 mod seam;
@@ -46,7 +46,7 @@ pub struct ObjectReader {
     id: ReaderId,
     verifier: Option<Arc<Verifier>>,
     /// Set when wrong bytes of the version came.
-    condemned: OnceLock<()>,
+    quarantined: OnceLock<()>,
     /// Whether the reader asks which object follows.
     is_near_end: AtomicBool,
     locked: Mutex<Locked>,
@@ -95,7 +95,7 @@ impl ObjectReader {
             readers,
             version,
             verifier,
-            condemned: OnceLock::new(),
+            quarantined: OnceLock::new(),
             is_near_end: AtomicBool::new(false),
             locked: Mutex::new(Locked { state, next: Next::default(), asks: None }),
             me: me.clone(),
@@ -220,7 +220,7 @@ impl Drop for ObjectReader {
     fn drop(&mut self) {
         self.readers.forget(&self.version.object);
         self.note_reading(&mut self.lock().state, true);
-        self.shared.refills.on_close(&self.version, false);
+        self.shared.backfill_queue.on_close(&self.version, false);
         let Locked { state, .. } = self.locked.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         state.abort_all();

@@ -11,12 +11,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use crate::backfill_queue::BackfillQueue;
 use crate::learn::Learnt;
 use crate::limits::ahead::AheadLimiter;
 use crate::limits::hedge::HedgeBudget;
 use crate::limits::latency::Latencies;
-use crate::limits::turns::Turns;
-use crate::refills::Refills;
+use crate::limits::request_permits::RequestPermits;
 use crate::sums::ledger::Ledgers;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
@@ -24,7 +24,7 @@ use crate::{PrefetchConfig, PrefetchMetrics};
 
 /// The most versions with wrong bytes that are remembered until they are opened again. A network with more errors is
 /// unusable.
-const MOST_CONDEMNED: usize = 100_000;
+const MOST_QUARANTINED: usize = 100_000;
 
 /// Parts that are fetched for the disk cache alone may take this share of its write queue. The rest is for bytes that
 /// readers bring, so that none of them is dropped.
@@ -48,11 +48,11 @@ pub(crate) struct Shared {
     /// The number of streams of all readers that take a share of the memory.
     pub(crate) active_streams: AtomicUsize,
     /// Limits the GETs in flight.
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) request_permits: Arc<RequestPermits>,
     /// The memory for versions that are fetched for the disk cache alone, in KiB.
     keep_share: Semaphore,
-    /// Versions whose holes on the disk will be fetched.
-    pub(crate) refills: Refills,
+    /// Versions whose missing ranges on the disk will be fetched.
+    pub(crate) backfill_queue: BackfillQueue,
     /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
     /// How many bytes the block cache held, or waited to be written to a tier, at the last tick of the
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) hedges: HedgeBudget,
     pub(crate) metrics: Arc<PrefetchMetrics>,
     /// Versions with wrong bytes, whose pages the kernel may hold.
-    condemned: Mutex<HashSet<ObjectId>>,
+    quarantined: Mutex<HashSet<ObjectId>>,
     /// What came of the versions that were read last, under `--verify whole`.
     pub(crate) ledgers: Ledgers,
 }
@@ -92,9 +92,10 @@ impl Shared {
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
         let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
         config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
-        let turns = Turns::new(config.max_requests);
+        let request_permits = RequestPermits::new(config.max_requests);
         let ledgers = Ledgers::new(budget.limit_bytes());
-        let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
+        let ahead =
+            AheadLimiter::new(config.max_requests, config.part_bytes, request_permits.clone(), budget);
         Arc::new(Self {
             bucket,
             pool,
@@ -103,9 +104,9 @@ impl Shared {
             config,
             runtime,
             active_streams: AtomicUsize::new(0),
-            turns,
+            request_permits,
             keep_share,
-            refills: Refills::default(),
+            backfill_queue: BackfillQueue::default(),
             ahead,
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),
@@ -113,7 +114,7 @@ impl Shared {
             learnt: Mutex::default(),
             hedges: HedgeBudget::default(),
             metrics: Arc::default(),
-            condemned: Mutex::default(),
+            quarantined: Mutex::default(),
             ledgers,
         })
     }
@@ -135,11 +136,11 @@ impl Shared {
     }
 
     /// Notes that wrong bytes of a version came, and drops its cached blocks.
-    pub(crate) fn condemn(&self, object: &ObjectId) {
+    pub(crate) fn quarantine(&self, object: &ObjectId) {
         self.cache.forget(object);
         self.tiers.distrust(object);
-        let mut condemned = lock(&self.condemned);
-        if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
+        let mut quarantined = lock(&self.quarantined);
+        if quarantined.len() < MOST_QUARANTINED && quarantined.insert(object.clone()) {
             self.metrics.objects_corrupt.inc();
         }
     }
@@ -163,8 +164,8 @@ impl Shared {
     }
 
     /// Whether wrong bytes of `object` came since the last call.
-    pub(crate) fn take_condemned(&self, object: &ObjectId) -> bool {
-        self.config.verify_whole && lock(&self.condemned).remove(object)
+    pub(crate) fn take_quarantined(&self, object: &ObjectId) -> bool {
+        self.config.verify_whole && lock(&self.quarantined).remove(object)
     }
 
     /// How many bytes one stream may have ahead of it. An eighth of the memory is left to readers that wait and to

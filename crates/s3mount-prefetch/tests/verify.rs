@@ -136,8 +136,8 @@ fn a_flipped_bit_fails_who_has_seen_it() {
             assert!(error.is_corrupt() && !error.is_stale(), "{error}");
             assert_eq!(bed.verdicts(), (0, 0, 1));
             assert!(read(&reader, 0, 1).expect_err("nothing of it is read any more").is_corrupt());
-            assert!(bed.prefetcher.take_condemned(&object));
-            assert!(!bed.prefetcher.take_condemned(&object), "once");
+            assert!(bed.prefetcher.take_quarantined(&object));
+            assert!(!bed.prefetcher.take_quarantined(&object), "once");
             // A new open fetches the object again.
             let again = bed.prefetcher.open(&object, size);
             assert!(read_all(&again, 128 * KIB).expect("bytes"));
@@ -208,7 +208,7 @@ fn a_part_that_is_wrong_for_ever_fails_its_readers() {
     let error = error.expect_err("it is wrong");
     assert!(matches!(error, ReadError::CorruptPart { .. } | ReadError::Changed { .. }), "{error}");
     assert!(bed.client.take_requests().get < 60, "each is fetched again some times, and no more");
-    assert!(bed.prefetcher.take_condemned(&object));
+    assert!(bed.prefetcher.take_quarantined(&object));
 }
 
 #[test]

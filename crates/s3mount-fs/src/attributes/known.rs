@@ -66,7 +66,7 @@ struct Generations {
 #[derive(Debug)]
 pub(crate) struct KnownAttrs {
     bucket: WritableBucket,
-    turns: Semaphore,
+    permits: Semaphore,
     generations: Mutex<Generations>,
     mounted_at: SystemTime,
     started: Instant,
@@ -77,7 +77,7 @@ impl KnownAttrs {
     pub(crate) fn new(bucket: WritableBucket, limit: Duration, mounted_at: SystemTime) -> Self {
         Self {
             bucket: bucket.with_timeout(limit),
-            turns: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(AT_ONCE),
             generations: Mutex::default(),
             mounted_at,
             started: Instant::now(),
@@ -123,7 +123,7 @@ impl KnownAttrs {
     pub(crate) async fn ask(&self, file: &File) -> Result<(), FsError> {
         let key = file.object.key();
         // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         let described = self.bucket.describe(key).await.map_err(not_found)?;
         if described.meta.etag != *file.object.etag() {
             return Err(FsError::Outdated);

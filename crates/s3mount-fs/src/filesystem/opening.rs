@@ -166,8 +166,8 @@ impl Filesystem {
         is_passthrough: bool,
     ) -> Result<Opened, FsError> {
         let ObjectOpening { ino, renames, pid, ref file, is_whole, .. } = *opening;
-        let is_condemned = self.prefetcher.take_condemned(&file.object);
-        let keep_cache = !(self.inodes.take_old_pages(ino) || is_condemned);
+        let is_quarantined = self.prefetcher.take_quarantined(&file.object);
+        let keep_cache = !(self.inodes.take_old_pages(ino) || is_quarantined);
         let reader = self.prefetcher.open(&file.object, file.size);
         // The kernel's page cache may still hold a file that was opened before: then it needs no request.
         let was_opened_before = self.inodes.open(ino);

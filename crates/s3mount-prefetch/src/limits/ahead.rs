@@ -13,7 +13,7 @@ use crate::EDGE_BYTES;
 use crate::limits::congestion::Congestion;
 use crate::limits::latency::Latencies;
 use crate::limits::need::{AtLimit, Need};
-use crate::limits::turns::Turns;
+use crate::limits::request_permits::RequestPermits;
 use crate::sync::{Mutex, lock};
 
 /// Where the shortest GET takes less than this, the usual number of GETs is enough for any link and
@@ -39,7 +39,7 @@ const UNUSED_TICKS: u32 = 60;
 /// Decides whether one more GET may be sent ahead of its reader.
 #[derive(Debug)]
 pub(crate) struct AheadLimiter {
-    turns: Arc<Turns>,
+    request_permits: Arc<RequestPermits>,
     budget: MemoryBudget,
     /// Bounds the bytes of GETs ahead when the link has become too slow for them.
     pub(crate) congestion: Congestion,
@@ -134,7 +134,12 @@ impl AheadCounts {
 impl AheadLimiter {
     /// At most `most` GETs are in flight, including those that readers wait for. Most large GETs have `part_bytes`.
     /// Connections beyond the free ones are charged to `budget`.
-    pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
+    pub(crate) fn new(
+        most: usize,
+        part_bytes: u64,
+        request_permits: Arc<RequestPermits>,
+        budget: MemoryBudget,
+    ) -> Arc<Self> {
         let state = AheadCounts {
             running: 0,
             bytes: 0,
@@ -145,16 +150,21 @@ impl AheadLimiter {
             large: Count::new(most, 1),
             large_bytes: Count::new(most, part_bytes),
         };
-        Arc::new(Self { turns, budget, congestion: Congestion::default(), state: Mutex::new(state) })
+        Arc::new(Self {
+            request_permits,
+            budget,
+            congestion: Congestion::default(),
+            state: Mutex::new(state),
+        })
     }
 
     /// A permit for a GET of `bytes` that is sent now, if there is room for one more. A slow link carries
     /// `link_bytes` at once, if known, or one GET.
     pub(crate) fn try_permit(self: &Arc<Self>, bytes: u64, link_bytes: Option<u64>) -> Option<AheadPermit> {
-        let all = self.turns.ahead_limit();
+        let all = self.request_permits.ahead_limit();
         let mut state = lock(&self.state);
         if state.running >= all {
-            self.turns.on_full();
+            self.request_permits.on_full();
             return None;
         }
         let is_beyond = |bound| state.bytes + bytes > bound;
@@ -245,7 +255,7 @@ mod tests {
 
     use super::{AheadLimiter, CONNECTION_BYTES, FREE_CONNECTIONS, PAID_AT_ONCE, UNUSED_TICKS};
     use crate::limits::latency::Latencies;
-    use crate::limits::turns::Turns;
+    use crate::limits::request_permits::RequestPermits;
     use crate::sync::lock;
 
     /// Runs rounds in which as many small GETs as are allowed take 25 ms each. Returns the number of GETs of the last
@@ -266,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_came_too_soon_bounds_the_need_for_some_minutes_only() {
-        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), MemoryBudget::new(1 << 30));
+        let limiter = AheadLimiter::new(512, 8 << 20, RequestPermits::new(512), MemoryBudget::new(1 << 30));
         let latencies = Latencies::default();
         latencies.note(1, Duration::from_millis(4));
         assert_eq!(run(&limiter, &latencies).await, 56);
@@ -284,7 +294,7 @@ mod tests {
     #[test]
     fn connections_are_paid_for_while_payload_fills_most_of_the_memory() {
         let budget = MemoryBudget::new(512 << 20);
-        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), budget.clone());
+        let limiter = AheadLimiter::new(512, 8 << 20, RequestPermits::new(512), budget.clone());
         let _read = budget.try_reserve(400 << 20, 0).expect("room");
         let mut state = lock(&limiter.state);
         while state.running < 448 && state.pay(&budget) {
@@ -296,7 +306,7 @@ mod tests {
     #[test]
     fn many_connections_are_paid_for_out_of_the_memory_limit() {
         let budget = MemoryBudget::new(64 << 20);
-        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), budget.clone());
+        let limiter = AheadLimiter::new(512, 8 << 20, RequestPermits::new(512), budget.clone());
         let mut state = lock(&limiter.state);
         let running = |state: &mut super::AheadCounts| {
             while state.pay(&budget) {

@@ -9,7 +9,7 @@ use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
 use crate::fetch::{Alone, Failure, fetch};
-use crate::fill::holes::{part_of, was_written};
+use crate::fill::missing::{part_of, was_written};
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::{Prefetcher, ReadError};

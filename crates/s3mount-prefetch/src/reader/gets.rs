@@ -266,7 +266,7 @@ impl Wanted for Get {
             };
         };
         let waited = (now + self.shared.config.read_timeout).saturating_duration_since(first);
-        self.readers.relieve(&self.shared, waited, self.len);
+        self.readers.reclaim_for_starved(&self.shared, waited, self.len);
         let is_starved = self.shared.ahead.congestion.has_begun_since(self.sent);
         let block = self.shared.config.random_read_bytes;
         if is_starved && reader.lock().state.is_too_long(self.start, self.id, block) {

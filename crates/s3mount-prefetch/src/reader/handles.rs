@@ -31,7 +31,7 @@ impl ObjectReader {
         }
         self.list(state);
         drop(guard);
-        self.shared.refills.on_close(&self.version, is_reopened);
+        self.shared.backfill_queue.on_close(&self.version, is_reopened);
         may_go_on
     }
 }

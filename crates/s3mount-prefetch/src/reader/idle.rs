@@ -7,7 +7,7 @@ use super::ObjectReader;
 use super::state::ReaderState;
 use crate::reader::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::readers::Readers;
-use crate::readers::reclaim::Givers;
+use crate::readers::reclaim::ReclaimOrder;
 use crate::stream::Stream;
 use crate::sync::Ordering;
 
@@ -24,8 +24,13 @@ const PARTS_AT_ONCE: u64 = 4;
 
 impl Readers<ObjectReader> {
     /// Makes readers give about `wanted` bytes that are ahead of idle streams. Returns how many they gave. Notes
-    /// buffers that come back in a moment in the books of `givers`.
-    pub(crate) fn take_idle(&self, wanted: u64, now: Duration, givers: &mut Givers<ObjectReader>) -> u64 {
+    /// buffers that come back in a moment in the books of `order`.
+    pub(crate) fn take_idle(
+        &self,
+        wanted: u64,
+        now: Duration,
+        order: &mut ReclaimOrder<ObjectReader>,
+    ) -> u64 {
         let mut given = 0;
         if self.idle.is_time_to_look(now) {
             self.all().iter().for_each(|reader| reader.list_idle(now));
@@ -39,7 +44,7 @@ impl Readers<ObjectReader> {
             self.books.dropped_bytes.fetch_add(dropped.bytes, Ordering::Relaxed);
             given += dropped.bytes;
             if dropped.in_flight_bytes > 0 {
-                givers.on_cancel(dropped.in_flight_bytes);
+                order.on_cancel(dropped.in_flight_bytes);
             }
             if has_more {
                 self.idle.list_first(listed);
@@ -57,10 +62,10 @@ impl ObjectReader {
             return;
         }
         let given = {
-            let givers = &mut *self.readers.books.givers();
+            let order = &mut *self.readers.books.order();
             let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;
-            let missing = wanted.saturating_sub(givers.cancelled_bytes());
-            self.readers.take_idle(missing, self.now(), givers)
+            let missing = wanted.saturating_sub(order.cancelled_bytes());
+            self.readers.take_idle(missing, self.now(), order)
         };
         if given > 0 {
             let state = &mut self.lock().state;

@@ -127,7 +127,7 @@ impl ObjectReader {
         drop(guard);
         if let Some(error) = error {
             if error.is_corrupt() {
-                self.condemn(error);
+                self.quarantine(error);
             }
             self.fail(failing, error);
         }

@@ -10,7 +10,7 @@ use super::state::ReaderState;
 use super::waiter::Waiter;
 use crate::fetch::Wanted;
 use crate::readers::Readers;
-use crate::readers::reclaim::{Givers, Spare};
+use crate::readers::reclaim::{ReclaimOrder, Spare};
 use crate::shared::Shared;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
@@ -19,18 +19,18 @@ impl Readers<ObjectReader> {
     /// Makes readers give back the bytes that the GETs in the pool's queue need, as far as readers can spare them.
     pub(crate) fn reclaim(&self, shared: &Shared) {
         let books = &self.books;
-        let givers = &mut *books.givers();
+        let order = &mut *books.order();
         let wanted = shared.pool.wanted_bytes();
-        let mut missing = if wanted > 0 { wanted.saturating_sub(givers.cancelled_bytes()) } else { 0 };
+        let mut missing = if wanted > 0 { wanted.saturating_sub(order.cancelled_bytes()) } else { 0 };
         while missing > 0
-            && let Some(swept) = self.visit_next(givers)
+            && let Some(swept) = self.visit_next(order)
         {
             missing = missing.saturating_sub(swept);
         }
         if missing > 0 {
-            let given_up = shared.refills.give_way();
+            let given_up = shared.backfill_queue.give_way();
             if given_up > 0 {
-                givers.on_cancel(given_up);
+                order.on_cancel(given_up);
             }
             missing = missing.saturating_sub(given_up);
         }
@@ -38,20 +38,20 @@ impl Readers<ObjectReader> {
             missing = missing.saturating_sub(shared.shed_unwritten(missing));
         }
         if missing > 0 {
-            missing = missing.saturating_sub(self.take_idle(missing, shared.started.elapsed(), givers));
+            missing = missing.saturating_sub(self.take_idle(missing, shared.started.elapsed(), order));
         }
         if missing > 0 {
             missing = missing.saturating_sub(shared.cache.shed(missing));
         }
         for is_ready in [true, false] {
             while missing > 0
-                && let Some(dropped) = self.drop_next(givers, is_ready, missing)
+                && let Some(dropped) = self.drop_next(order, is_ready, missing)
             {
                 missing = missing.saturating_sub(dropped);
             }
         }
         if missing > 0 {
-            let detached: usize = givers.take_holders().iter().map(|reader| reader.detach_holders()).sum();
+            let detached: usize = order.take_holders().iter().map(|reader| reader.detach_holders()).sum();
             if detached > 0 {
                 tracing::debug!(detached, "memory is short: reads gave up their buffers");
             }
@@ -62,47 +62,47 @@ impl Readers<ObjectReader> {
 impl Readers<ObjectReader> {
     /// Visits the next reader that has changed, if there is one. Returns how many bytes it dropped, which no read is
     /// expected to need.
-    fn visit_next(&self, givers: &mut Givers<ObjectReader>) -> Option<u64> {
+    fn visit_next(&self, order: &mut ReclaimOrder<ObjectReader>) -> Option<u64> {
         let (id, listed) = self.books.next_listed()?;
         let Some(reader) = listed.upgrade() else {
-            givers.forget(id);
+            order.forget(id);
             return Some(0);
         };
         self.books.visits.fetch_add(1, Ordering::Relaxed);
         let (swept, spare) = reader.visit();
-        givers.note(id, listed, spare);
+        order.note(id, listed, spare);
         Some(swept)
     }
 
     /// Makes the next reader drop one part that it could spare, ready or in flight, if there is such a reader. Returns
     /// how many bytes the part had.
-    fn drop_next(&self, givers: &mut Givers<ObjectReader>, is_ready: bool, wanted: u64) -> Option<u64> {
-        let (id, reader) = givers.next(is_ready, wanted)?;
+    fn drop_next(&self, order: &mut ReclaimOrder<ObjectReader>, is_ready: bool, wanted: u64) -> Option<u64> {
+        let (id, reader) = order.next(is_ready, wanted)?;
         self.books.visits.fetch_add(1, Ordering::Relaxed);
         let (dropped, spare) = reader.drop_far_end(is_ready, wanted);
         self.books.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
-        givers.note(id, reader.me.clone(), spare);
+        order.note(id, reader.me.clone(), spare);
         if !is_ready {
-            givers.on_cancel(dropped);
+            order.on_cancel(dropped);
         }
         Some(dropped)
     }
 
     /// Cancels all GETs ahead that nobody waits for, if a read that has waited for `waited`, for a GET of `bytes`, is
     /// starved. It is not where it waits for the disk.
-    pub(super) fn relieve(&self, shared: &Shared, waited: Duration, bytes: u64) {
+    pub(super) fn reclaim_for_starved(&self, shared: &Shared, waited: Duration, bytes: u64) {
         let mean = shared.latencies.mean(bytes);
         let asks_store = shared.latencies.link.has_in_flight_beside(0);
         if !asks_store || !shared.ahead.congestion.on_wait(waited, mean, shared.started.elapsed()) {
             return;
         }
         tracing::debug!(?waited, "nothing came for seconds: cancelling all GETs ahead");
-        let givers = &mut *self.books.givers();
+        let order = &mut *self.books.order();
         // Readers that are read meanwhile list themselves anew.
         for _ in 0..self.books.listed() {
-            self.visit_next(givers);
+            self.visit_next(order);
         }
-        while self.drop_next(givers, false, u64::MAX).is_some() {}
+        while self.drop_next(order, false, u64::MAX).is_some() {}
     }
 }
 

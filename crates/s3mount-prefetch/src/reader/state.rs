@@ -357,7 +357,7 @@ impl ReaderState {
 
     /// Drops everything, and cancels every GET in flight. The version can no longer be read. Returns the reads that
     /// wait.
-    pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {
+    pub(super) fn invalidate(&mut self, error: &ReadError) -> Vec<Waiter> {
         self.abort_all();
         let metrics = self.segments.metrics().clone();
         let mut segments = std::mem::replace(&mut self.segments, SegmentMap::new(metrics));

@@ -14,7 +14,7 @@
 //! readers with large ones. When even that is not enough, waiting reads give up the bytes that they have collected.
 //! Then no read holds memory that another one waits for, so the pool can't deadlock.
 //!
-//! **Lock order:** the givers, then a reader's state, then the list of changed readers.
+//! **Lock order:** the reclaim order, then a reader's state, then the list of changed readers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -57,7 +57,7 @@ pub(crate) struct ReclaimBooks<R> {
     ids: AtomicU64,
     /// Readers that have changed since they were last visited. The reference to a dropped reader is dead.
     listed: Mutex<BTreeMap<ReaderId, Weak<R>>>,
-    givers: Mutex<Givers<R>>,
+    order: Mutex<ReclaimOrder<R>>,
     /// How often a reader was visited or had to give memory.
     pub(crate) visits: AtomicU64,
     /// Bytes that were dropped although a read might have needed them.
@@ -69,7 +69,7 @@ impl<R> Default for ReclaimBooks<R> {
         Self {
             ids: AtomicU64::new(0),
             listed: Mutex::default(),
-            givers: Mutex::default(),
+            order: Mutex::default(),
             visits: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
         }
@@ -102,14 +102,14 @@ impl<R> ReclaimBooks<R> {
         lock(&self.listed).pop_first()
     }
 
-    pub(crate) fn givers(&self) -> MutexGuard<'_, Givers<R>> {
-        lock(&self.givers)
+    pub(crate) fn order(&self) -> MutexGuard<'_, ReclaimOrder<R>> {
+        lock(&self.order)
     }
 }
 
 /// Readers by what they could spare when they were last visited.
 #[derive(Debug)]
-pub(crate) struct Givers<R> {
+pub(crate) struct ReclaimOrder<R> {
     known: HashMap<ReaderId, (Weak<R>, Spare)>,
     ready: BySpareBytes,
     in_flight: BySpareBytes,
@@ -119,7 +119,7 @@ pub(crate) struct Givers<R> {
     cancelled: Option<(u64, Instant)>,
 }
 
-impl<R> Default for Givers<R> {
+impl<R> Default for ReclaimOrder<R> {
     fn default() -> Self {
         Self {
             known: HashMap::new(),
@@ -131,7 +131,7 @@ impl<R> Default for Givers<R> {
     }
 }
 
-impl<R> Givers<R> {
+impl<R> ReclaimOrder<R> {
     /// Notes what a reader could spare when it was visited.
     pub(crate) fn note(&mut self, id: ReaderId, reader: Weak<R>, spare: Spare) {
         self.forget(id);

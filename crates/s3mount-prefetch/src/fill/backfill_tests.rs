@@ -119,7 +119,7 @@ impl World {
             }
             pause(Duration::from_millis(50)).await;
         }
-        panic!("{key} has holes: {:?}", self.gets(key));
+        panic!("{key} lacks ranges: {:?}", self.gets(key));
     }
 
     /// Lets a minute go by.
@@ -137,7 +137,7 @@ impl World {
         gets
     }
 
-    fn refilled(&self) -> u64 {
+    fn backfilled(&self) -> u64 {
         self.prefetcher.metrics().refilled_bytes.get()
     }
 }
@@ -190,17 +190,17 @@ fn check<F: Future<Output = ()>>(max_bytes: u64, test: impl FnOnce(World) -> F) 
 const ROOM: u64 = 1 << 40;
 
 #[test]
-fn the_holes_of_what_is_opened_again_are_fetched_once() {
+fn the_missing_ranges_of_what_is_opened_again_are_fetched_once() {
     check(ROOM, async |world| {
         world.has_kept("k", 1..4);
         world.has_kept("k", 6..8);
         world.visit("k").await;
         world.becomes_whole("k").await;
         let end = ByteRange::new(8 * MIB, SIZE);
-        let holes = [0, 4, 5].map(|part| ByteRange::new(part * MIB, (part + 1) * MIB));
-        let expected: Vec<_> = holes.into_iter().chain([end]).collect();
+        let missing = [0, 4, 5].map(|part| ByteRange::new(part * MIB, (part + 1) * MIB));
+        let expected: Vec<_> = missing.into_iter().chain([end]).collect();
         assert_eq!(world.gets("k"), expected);
-        assert_eq!(world.refilled(), 3 * MIB + 77);
+        assert_eq!(world.backfilled(), 3 * MIB + 77);
         assert_eq!(world.store.flights("k").most.load(Ordering::Relaxed), 1, "one at a time");
         world.visit("k").await;
         world.wait().await;
@@ -220,7 +220,7 @@ fn what_was_not_there_before_or_is_there_for_less_than_half_is_left_alone() {
         let gets = world.gets("first");
         drop(first);
         world.wait().await;
-        assert_eq!((world.gets("little"), world.gets("first"), world.refilled()), (vec![], gets, 0));
+        assert_eq!((world.gets("little"), world.gets("first"), world.backfilled()), (vec![], gets, 0));
         // More of it has come since.
         world.has_kept("little", 4..6);
         world.visit("little").await;
@@ -234,7 +234,7 @@ fn nothing_is_fetched_that_the_cache_has_no_room_for() {
         world.has_kept("k", 0..5);
         world.visit("k").await;
         world.wait().await;
-        assert_eq!(world.refilled(), MIB, "as much as there is room for");
+        assert_eq!(world.backfilled(), MIB, "as much as there is room for");
         assert_eq!(world.gets("k"), [ByteRange::new(5 * MIB, 6 * MIB)]);
     });
 }
@@ -265,7 +265,7 @@ fn while_any_get_is_in_flight_nothing_is_fetched() {
 }
 
 /// How many GETs of 70 readers were in flight at once, and how many were sent for the disk cache.
-fn with_readers(is_refilled: bool) -> (usize, usize) {
+fn with_readers(is_backfilled: bool) -> (usize, usize) {
     let (result, results) = std::sync::mpsc::channel();
     check(ROOM, async |world| {
         world.has_kept("k", 0..7);
@@ -274,7 +274,7 @@ fn with_readers(is_refilled: bool) -> (usize, usize) {
             .collect();
         // No thread of the cache is asked later.
         join_all(readers.iter().map(|reader| reader.is_whole(false))).await;
-        if is_refilled {
+        if is_backfilled {
             world.visit("k").await;
             while world.gets("k").is_empty() {
                 pause(Duration::from_millis(50)).await;
@@ -282,9 +282,9 @@ fn with_readers(is_refilled: bool) -> (usize, usize) {
         }
         join_all(readers.into_iter().map(|reader| read(reader, 0, MIB))).await;
         let most = world.store.flights("0").most.load(Ordering::Relaxed);
-        if is_refilled {
+        if is_backfilled {
             world.becomes_whole("k").await;
-            assert_eq!(world.refilled(), MIB + 77, "each byte came once");
+            assert_eq!(world.backfilled(), MIB + 77, "each byte came once");
         }
         result.send((most, world.gets("k").len())).expect("the test waits");
     });

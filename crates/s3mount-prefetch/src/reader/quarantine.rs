@@ -9,16 +9,16 @@ use crate::ReadError;
 impl ObjectReader {
     /// Drops everything of this version, because wrong bytes of it came and readers may have seen them. When two
     /// threads notice this at once, the second waits for the first.
-    pub(super) fn condemn(&self, error: &ReadError) {
+    pub(super) fn quarantine(&self, error: &ReadError) {
         let mut waiters = Vec::new();
-        self.condemned.get_or_init(|| waiters = self.drop_all(error));
+        self.quarantined.get_or_init(|| waiters = self.drop_all(error));
         self.fail(waiters, error);
     }
 
     /// Notes that a GET of a read that waited alone has failed. Drops everything if the version can no longer be read.
     pub(super) fn note_end(&self, error: &ReadError) {
         if error.is_corrupt() {
-            self.condemn(error);
+            self.quarantine(error);
         } else if error.is_stale() {
             let waiters = {
                 let state = &mut self.lock().state;
@@ -35,7 +35,7 @@ impl ObjectReader {
     pub(super) fn bury(&self, state: &mut ReaderState, error: &ReadError) -> Vec<Waiter> {
         // The state is locked, so no reader gets the error before this.
         self.readers.replace(self.object(), &self.me);
-        state.condemn(error)
+        state.invalidate(error)
     }
 
     fn drop_all(&self, error: &ReadError) -> Vec<Waiter> {
@@ -45,9 +45,9 @@ impl ObjectReader {
         // new one.
         self.shared.ledgers.forget(self.object());
         self.readers.replace(self.object(), &self.me);
-        self.shared.condemn(self.object());
+        self.shared.quarantine(self.object());
         let state = &mut self.lock().state;
-        let waiters = state.condemn(error);
+        let waiters = state.invalidate(error);
         self.count_active(state);
         waiters
     }

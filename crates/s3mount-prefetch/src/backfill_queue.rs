@@ -1,4 +1,4 @@
-//! The versions to complete in the disk cache, and the GET that does so: see [`refill`](crate::refill).
+//! The versions to complete in the disk cache, and the GET that does so: see [`backfill`](crate::fill::backfill).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,10 +12,10 @@ use crate::version::Version;
 /// wait.
 const MOST_VERSIONS: usize = 10_000;
 
-/// Versions whose holes will be fetched.
+/// Versions whose missing ranges will be fetched.
 #[derive(Debug, Default)]
-pub(crate) struct Refills {
-    state: Mutex<State>,
+pub(crate) struct BackfillQueue {
+    versions: Mutex<QueuedVersions>,
     /// The bytes of the buffer of the GET in flight.
     pub(crate) in_flight: AtomicU64,
     /// Tells the GET that a reader needs that buffer.
@@ -23,14 +23,14 @@ pub(crate) struct Refills {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuedVersions {
     /// Versions in the order in which they were closed, with their sizes.
     waiting: VecDeque<(ObjectId, u64)>,
     /// Versions that wait, or have had their turn.
     known: HashSet<ObjectId>,
 }
 
-impl Refills {
+impl BackfillQueue {
     /// Notes that the last reader closed a version. The version gets a turn if this was not its first reading: it
     /// `is_reopened`, or the disk held parts of it before.
     pub(crate) fn on_close(&self, version: &Version, is_reopened: bool) {
@@ -44,16 +44,16 @@ impl Refills {
     }
 
     fn add(&self, object: &ObjectId, size: u64) {
-        let mut state = lock(&self.state);
-        if state.waiting.len() >= MOST_VERSIONS {
+        let mut versions = lock(&self.versions);
+        if versions.waiting.len() >= MOST_VERSIONS {
             return;
         }
-        if state.known.len() >= MOST_VERSIONS {
+        if versions.known.len() >= MOST_VERSIONS {
             // The other versions may get another turn.
-            state.known = state.waiting.iter().map(|(object, _)| object.clone()).collect();
+            versions.known = versions.waiting.iter().map(|(object, _)| object.clone()).collect();
         }
-        if state.known.insert(object.clone()) {
-            state.waiting.push_back((object.clone(), size));
+        if versions.known.insert(object.clone()) {
+            versions.waiting.push_back((object.clone(), size));
         }
     }
 
@@ -68,12 +68,12 @@ impl Refills {
 
     /// The version whose turn it is, and its size.
     pub(crate) fn next(&self) -> Option<(ObjectId, u64)> {
-        lock(&self.state).waiting.pop_front()
+        lock(&self.versions).waiting.pop_front()
     }
 
     /// Forgets a version of which nothing was fetched: it may get its turn when it is closed again.
     pub(crate) fn forget(&self, object: &ObjectId) {
-        lock(&self.state).known.remove(object);
+        lock(&self.versions).known.remove(object);
     }
 }
 
@@ -81,19 +81,19 @@ impl Refills {
 mod tests {
     use s3mount_object::{ETag, ObjectId};
 
-    use super::{MOST_VERSIONS, Refills};
+    use super::{BackfillQueue, MOST_VERSIONS};
 
     #[test]
     fn there_are_turns_after_very_many_versions() {
-        let refills = Refills::default();
+        let queue = BackfillQueue::default();
         let object = |number: usize| ObjectId::new(&number.to_string(), ETag::new("e"));
         for number in 0..3 * MOST_VERSIONS {
-            refills.add(&object(number), 1);
-            refills.add(&object(number), 1);
-            assert_eq!(refills.next().map(|(object, _)| object), Some(object(number)));
-            assert!(refills.next().is_none(), "one turn each");
+            queue.add(&object(number), 1);
+            queue.add(&object(number), 1);
+            assert_eq!(queue.next().map(|(object, _)| object), Some(object(number)));
+            assert!(queue.next().is_none(), "one turn each");
         }
-        (0..2 * MOST_VERSIONS).for_each(|number| refills.add(&object(number), 1));
-        assert_eq!(std::iter::from_fn(|| refills.next()).count(), MOST_VERSIONS, "no more wait");
+        (0..2 * MOST_VERSIONS).for_each(|number| queue.add(&object(number), 1));
+        assert_eq!(std::iter::from_fn(|| queue.next()).count(), MOST_VERSIONS, "no more wait");
     }
 }

@@ -1,15 +1,15 @@
-//! Fetches the bytes that the disk cache lacks of versions that are read more than once, while the mount is otherwise
-//! idle.
+//! Backfill: fetches the bytes that the disk cache lacks of versions that are read more than once, while the mount is
+//! otherwise idle.
 //!
 //! When the disk can't keep up, it drops bytes that readers bring. The next reading brings them again, but while a few
 //! bytes of a version are missing, the kernel can't read it without the daemon. So when a version is closed that was
-//! partly on the disk before it was opened, its holes are fetched once.
+//! partly on the disk before it was opened, its missing ranges are fetched once.
 //!
 //! **Never at a reader's cost.** One GET is in flight at a time. It is sent when no other GET is in flight, no read
 //! waits for memory, and no bytes wait to be written. It takes memory that no reader needs. When a reader needs it
 //! after all, the GET is cancelled. After each write the disk rests nine times as long as the write took.
 //!
-//! **Never for nothing.** At least half of the version must be on the disk, so refilling fetches no more than readers
+//! **Never for nothing.** At least half of the version must be on the disk, so backfilling fetches no more than readers
 //! have wanted. It asks the cache for room first. It fetches each byte at most once: a version has one turn among ten
 //! thousand, and its readers fetch what the disk then does not keep.
 
@@ -22,12 +22,12 @@ use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
 use crate::fetch::{Alone, fetch};
-use crate::fill::holes::{part_of, was_written};
+use crate::fill::missing::{part_of, was_written};
 use crate::shared::Shared;
 use crate::sync::Ordering;
 use crate::version::Version;
 
-/// How often to check for a version with holes.
+/// How often to check for a version with missing ranges.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often to check whether the mount is idle.
@@ -37,21 +37,21 @@ const POLL: Duration = Duration::from_millis(20);
 /// files by itself, so the daemon does not know how busy the disk is.
 const REST: u32 = 9;
 
-/// Fetches holes until the mount ends.
-pub(crate) async fn refill(shared: Weak<Shared>) {
+/// Fetches missing ranges until the mount ends.
+pub(crate) async fn backfill(shared: Weak<Shared>) {
     while shared.strong_count() > 0 {
         sleep(TICK).await;
-        let next = || shared.upgrade()?.refills.next();
+        let next = || shared.upgrade()?.backfill_queue.next();
         while let Some((object, size)) = next() {
             let was_fetched = fill(&shared, &object, size).await;
             if !was_fetched && let Some(shared) = shared.upgrade() {
-                shared.refills.forget(&object);
+                shared.backfill_queue.forget(&object);
             }
         }
     }
 }
 
-/// Fetches the holes of one version, if the disk has at least half of it. Returns whether it fetched anything.
+/// Fetches the missing ranges of one version, if the disk has at least half of it. Returns whether it fetched anything.
 async fn fill(shared: &Weak<Shared>, object: &ObjectId, size: u64) -> bool {
     let mut at = 0;
     while let Some(shared) = when_quiet(shared).await {
@@ -82,7 +82,7 @@ async fn fill(shared: &Weak<Shared>, object: &ObjectId, size: u64) -> bool {
 async fn when_quiet(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
     loop {
         let shared = shared.upgrade()?;
-        let is_quiet = shared.turns.is_idle()
+        let is_quiet = shared.request_permits.is_idle()
             && shared.ahead.running() == 0
             && shared.pool.wanted_bytes() == 0
             && shared.tiers.are_idle();
@@ -121,16 +121,16 @@ async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Fetc
         sleep(POLL).await;
         return Fetched::GaveWay;
     };
-    let refills = &shared.refills;
-    let needed = refills.needed.notified();
-    refills.in_flight.store(part.len(), Ordering::Relaxed);
+    let queue = &shared.backfill_queue;
+    let needed = queue.needed.notified();
+    queue.in_flight.store(part.len(), Ordering::Relaxed);
     let deadline = Instant::now() + shared.config.read_timeout;
     let wanted = Alone { deadline };
     let result = tokio::select! {
         result = fetch(shared, version, part, Some(buffer), &wanted) => result,
         () = needed => return Fetched::GaveWay,
     };
-    refills.in_flight.store(0, Ordering::Relaxed);
+    queue.in_flight.store(0, Ordering::Relaxed);
     match result {
         Ok(_) => {
             shared.metrics.refilled_bytes.add(part.len());
@@ -141,5 +141,5 @@ async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Fetc
 }
 
 #[cfg(test)]
-#[path = "refill_tests.rs"]
+#[path = "backfill_tests.rs"]
 mod tests;
