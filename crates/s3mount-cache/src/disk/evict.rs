@@ -8,10 +8,10 @@ pub(crate) mod ageing;
 pub(crate) mod ghosts;
 pub(crate) mod limit;
 pub(crate) mod owed;
-pub(crate) mod pace;
 pub(crate) mod pass;
 pub(crate) mod room;
 pub(crate) mod usage;
+pub(crate) mod use_history;
 pub(crate) mod victims;
 
 use std::io;

@@ -34,7 +34,7 @@ use crate::disk::object::whole::Named;
 #[cfg(any(test, feature = "by-hand"))]
 pub(crate) mod by_hand;
 mod checking;
-mod keeping;
+mod offering;
 mod reading;
 
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this

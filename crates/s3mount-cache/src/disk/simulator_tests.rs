@@ -12,7 +12,7 @@ use s3mount_object::{ETag, ObjectId};
 
 use super::layout::{Hash, SHARDS};
 use crate::disk::evict::ghosts::{BUCKETS, Bucket, Place};
-use crate::disk::evict::pace::Note;
+use crate::disk::evict::use_history::Note;
 use crate::disk::evict::victims::{Candidate, MIN_SHARDS, MIN_VERSIONS, evictable, is_closed, wait};
 
 /// How many bytes fit. Objects of one size are 1 MiB large, so 1,000 of them fit.

@@ -12,8 +12,8 @@ use s3mount_object::{ETag, ObjectId};
 use crate::disk::blocks::{self, BLOCK_BYTES, BlockSet};
 use crate::disk::clock::file_time;
 use crate::disk::evict::limit::{self, Limit, Space};
-use crate::disk::evict::pace;
 use crate::disk::evict::usage::{Counts, Usage};
+use crate::disk::evict::use_history;
 use crate::disk::io::{Attribute, Io, NAME_ATTRIBUTE, RECORD_ATTRIBUTE};
 use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS, is_marker};
 use crate::disk::names::listings;
@@ -134,7 +134,7 @@ pub struct Stats {
     /// How large the file system is in bytes.
     pub total_bytes: u64,
     /// The time between two uses of an object that nearly all uses come within; `None` if it is not known.
-    pub pace: Option<Duration>,
+    pub reuse_time: Option<Duration>,
     /// What was not used for this time may be evicted when there is no room.
     pub idle: Duration,
     /// Whether a mount uses the directory.
@@ -296,7 +296,7 @@ impl CacheDir {
         let (limit, is_used) = limit::look(&self.layout).map_err(read)?;
         let space = Space::of(&self.layout).map_err(read)?;
         let ageing = match File::open(self.layout.pace()) {
-            Ok(file) => pace::load(&file).map_err(read)?,
+            Ok(file) => use_history::load(&file).map_err(read)?,
             Err(error) => missing(error).map_err(read)?.unwrap_or_default(),
         };
         let max_bytes = match limit {
@@ -308,7 +308,7 @@ impl CacheDir {
             counted_bytes: self.counts()?.map(|counts| counts.used),
             free_bytes: space.free,
             total_bytes: space.total,
-            pace: Some(ageing.pace()).filter(|pace| !pace.is_zero()),
+            reuse_time: Some(ageing.reuse_time()).filter(|time| !time.is_zero()),
             idle: ageing.idle(),
             is_used,
         })

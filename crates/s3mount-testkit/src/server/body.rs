@@ -34,7 +34,7 @@ pub(crate) struct Reply {
     /// The offset at which the body stops for a while, and how long it stops.
     stall: Option<(u64, Duration)>,
     stalling: Option<Pin<Box<Sleep>>>,
-    pace: Option<Pace>,
+    throttle: Option<Throttle>,
     under_way: Option<UnderWay>,
 }
 
@@ -45,7 +45,7 @@ enum Source {
 }
 
 #[derive(Debug)]
-struct Pace {
+struct Throttle {
     bytes_per_second: u64,
     started: Option<Instant>,
     sent: u64,
@@ -68,7 +68,8 @@ impl Reply {
 
     fn new(source: Source, at: u64, end: u64, rate: u64, under_way: Option<UnderWay>) -> Self {
         let (break_at, flip_bit, stall, stalling) = (None, false, None, None);
-        let mut reply = Self { source, at, end, break_at, flip_bit, stall, stalling, pace: None, under_way };
+        let mut reply =
+            Self { source, at, end, break_at, flip_bit, stall, stalling, throttle: None, under_way };
         if rate > 0 {
             reply.trickle(rate);
         }
@@ -81,7 +82,7 @@ impl Reply {
 
     /// Sends the body at this many bytes a second.
     pub(crate) fn trickle(&mut self, bytes_per_second: u64) {
-        self.pace = Some(Pace { bytes_per_second, started: None, sent: 0, sleep: None });
+        self.throttle = Some(Throttle { bytes_per_second, started: None, sent: 0, sleep: None });
     }
 
     /// Stops the body half-way for this long.
@@ -110,7 +111,7 @@ impl Reply {
         if self.at >= end {
             return Err(io::Error::other("a fault breaks the connection"));
         }
-        let most = self.pace.as_ref().map_or(PIECE, Pace::piece);
+        let most = self.throttle.as_ref().map_or(PIECE, Throttle::piece);
         let most = usize::try_from(end - self.at).unwrap_or(most).min(most);
         let mut piece = match &self.source {
             Source::Bytes(bytes) => {
@@ -129,7 +130,7 @@ impl Reply {
     }
 }
 
-impl Pace {
+impl Throttle {
     /// The most bytes that are sent at once: as many as a tenth of a second carries, and at most
     /// [`PACED_PIECE`].
     fn piece(&self) -> usize {
@@ -171,14 +172,14 @@ impl Body for Reply {
             std::task::ready!(stalling.as_mut().poll(context));
             this.stalling = None;
         }
-        if let Some(pace) = &mut this.pace {
-            let next = (this.end - this.at).min(pace.piece() as u64);
-            std::task::ready!(pace.poll(next, context));
+        if let Some(throttle) = &mut this.throttle {
+            let next = (this.end - this.at).min(throttle.piece() as u64);
+            std::task::ready!(throttle.poll(next, context));
         }
         let piece = this.piece();
         if let Ok(piece) = &piece {
             let len = piece.len() as u64;
-            this.pace.iter_mut().for_each(|pace| pace.sent += len);
+            this.throttle.iter_mut().for_each(|throttle| throttle.sent += len);
             this.under_way.iter().for_each(|counter| counter.sent(len));
         }
         Poll::Ready(Some(piece.map(Frame::data)))

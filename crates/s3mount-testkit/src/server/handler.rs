@@ -200,7 +200,7 @@ async fn wait(shared: &Shared, target: &Target, headers: &header::HeaderMap, fau
         Some(FaultKind::Stall(ms)) => Duration::from_millis(*ms),
         _ => Duration::ZERO,
     };
-    let _turn = match target.operation {
+    let _copying = match target.operation {
         Operation::CopyObject | Operation::UploadPartCopy => {
             Some(shared.copies.begin(shape.copies_at_once).await)
         }

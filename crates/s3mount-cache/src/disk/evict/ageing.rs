@@ -62,8 +62,8 @@ const MOST_WEIGHT: f64 = 16.0;
 /// day.
 const UNKNOWN_IDLE: Duration = Duration::from_secs(24 * 3600);
 
-/// A file's time of last use may be too early by this part of the pace, within the two bounds. Writing it changes an
-/// inode on the disk, so not every use is written.
+/// A file's time of last use may be too early by this part of the time between two uses, within the two bounds. Writing
+/// it changes an inode on the disk, so not every use is written.
 const GRAIN: f64 = 1.0 / 8.0;
 const MIN_GRAIN: Duration = Duration::from_secs(60);
 const MAX_GRAIN: Duration = Duration::from_secs(3600);
@@ -117,7 +117,7 @@ struct Round {
     firsts: u8,
     /// Misses of a faster job, and the longest time between two uses of these.
     faster: u8,
-    faster_pace: Duration,
+    faster_reuse: Duration,
 }
 
 /// What all mounts that share a cache know of the uses of its objects.
@@ -133,7 +133,7 @@ pub(crate) struct Ageing {
     era: Duration,
     is_era_open: bool,
     /// The time between two uses of a faster job's objects, while these are missed.
-    faster_pace: Option<Duration>,
+    faster_reuse: Option<Duration>,
 }
 
 impl Default for Ageing {
@@ -145,7 +145,7 @@ impl Default for Ageing {
             round: Round::default(),
             era: Duration::ZERO,
             is_era_open: false,
-            faster_pace: None,
+            faster_reuse: None,
         }
     }
 }
@@ -179,7 +179,7 @@ impl Ageing {
         round.uses += 1;
         round.firsts += u8::from(is_first);
         round.faster += u8::from(faster.is_some());
-        round.faster_pace = round.faster_pace.max(faster.unwrap_or_default());
+        round.faster_reuse = round.faster_reuse.max(faster.unwrap_or_default());
         if round.firsts >= OPENS && !self.is_era_open {
             // Not at the round's end: a data set may have few objects.
             (self.is_era_open, self.era) = (true, round.start);
@@ -191,8 +191,8 @@ impl Ageing {
         }
         let round = std::mem::take(round);
         self.is_era_open &= round.firsts >= CLOSES;
-        let is_faster = round.faster >= if self.faster_pace.is_some() { CLOSES } else { OPENS };
-        self.faster_pace = is_faster.then_some(round.faster_pace);
+        let is_faster = round.faster >= if self.faster_reuse.is_some() { CLOSES } else { OPENS };
+        self.faster_reuse = is_faster.then_some(round.faster_reuse);
     }
 
     /// Says that another mount begins, mostly for another job. Data that was not seen before is then a new
@@ -204,7 +204,7 @@ impl Ageing {
 
     /// What was used last before this time may be evicted.
     pub(crate) fn oldest_kept(&self, now: Duration) -> Duration {
-        let faster = self.faster_pace.map(|pace| pace * FASTER + self.grain());
+        let faster = self.faster_reuse.map(|reuse| reuse * FASTER + self.grain());
         let idle = faster.map_or(self.idle(), |faster| faster.min(self.idle()));
         let oldest = now.saturating_sub(idle);
         if self.is_era_open { oldest.max(self.era.min(now)) } else { oldest }
@@ -212,7 +212,7 @@ impl Ageing {
 
     /// Whether the jobs have just changed, so that something may be evicted now that might not before.
     pub(crate) fn has_changed(&self) -> bool {
-        self.is_era_open || self.faster_pace.is_some()
+        self.is_era_open || self.faster_reuse.is_some()
     }
 
     /// Whether a file that was used last at `used`, as it says, is to be told of a use at `now`. A time in
@@ -227,7 +227,7 @@ impl Ageing {
         if self.known < MIN_KNOWN {
             return UNKNOWN_IDLE;
         }
-        self.pace().mul_f64(MARGIN) + self.grain()
+        self.reuse_time().mul_f64(MARGIN) + self.grain()
     }
 
     /// A use after less than this is quick.
@@ -236,7 +236,7 @@ impl Ageing {
     }
 
     /// The time between two uses that nearly all uses come within. Zero while none is known.
-    pub(crate) fn pace(&self) -> Duration {
+    pub(crate) fn reuse_time(&self) -> Duration {
         let beyond = self.weights.iter().sum::<f32>() * (1.0 - QUANTILE);
         let mut sum = 0.0;
         let bin = self.weights.iter().rposition(|weight| {
@@ -247,7 +247,7 @@ impl Ageing {
     }
 
     fn grain(&self) -> Duration {
-        self.pace().mul_f64(GRAIN).clamp(MIN_GRAIN, MAX_GRAIN)
+        self.reuse_time().mul_f64(GRAIN).clamp(MIN_GRAIN, MAX_GRAIN)
     }
 
     fn learn(&mut self, after: Duration) {

@@ -1,7 +1,7 @@
 //! How many bytes and files the cache may take, and which of its objects go when it is full.
 //!
 //! Writers reserve the bytes of the disk before they write. [`Usage`] counts the bytes of all processes,
-//! [`Pace`] knows which versions are used no more, and [`Evictor`] deletes these. When there are none, nothing
+//! [`UseHistory`] knows which versions are used no more, and [`Evictor`] deletes these. When there are none, nothing
 //! is admitted for a while.
 //!
 //! Each process has a housekeeper for each directory. One of these, which holds the lock of the directory,
@@ -20,9 +20,9 @@ use crate::disk::clock::Clock;
 use crate::disk::evict::ghosts::Place;
 use crate::disk::evict::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
 use crate::disk::evict::owed::Owed;
-use crate::disk::evict::pace::{Note, Pace};
 use crate::disk::evict::pass::Pass;
 use crate::disk::evict::usage::{Counts, Usage};
+use crate::disk::evict::use_history::{Note, UseHistory};
 use crate::disk::evict::victims;
 use crate::disk::evict::{Evicted, Evictor};
 use crate::disk::io::elected::{Elected, Holder};
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     clock: Clock,
     limit: SharedLimit,
     usage: Usage,
-    pace: Pace,
+    use_history: UseHistory,
     evictor: Evictor,
     metrics: Arc<DiskMetrics>,
     /// How many bytes were in use at the last tick.
@@ -168,7 +168,7 @@ impl Room {
     pub(crate) fn open_again(&self) -> io::Result<()> {
         self.shared.limit.join_again(&self.shared.layout)?;
         self.shared.usage.open_again()?;
-        self.shared.pace.open_again()?;
+        self.shared.use_history.open_again()?;
         self.shared.usage.begin(&self.shared.layout)?;
         self.shared.closed_until.store(0, Ordering::Relaxed);
         self.shared.identity.renew();
@@ -261,7 +261,7 @@ impl Shared {
             clock,
             limit,
             usage,
-            pace: Pace::open(layout)?,
+            use_history: UseHistory::open(layout)?,
             evictor: Evictor::new(layout.clone(), seed),
             metrics,
             used: AtomicU64::new(0),
@@ -284,7 +284,7 @@ impl Shared {
             if victims::is_closed(closed_until, now) {
                 return Ok(false);
             }
-            let oldest_kept = *oldest_kept.get_or_insert_with(|| self.pace.ageing().oldest_kept(now));
+            let oldest_kept = *oldest_kept.get_or_insert_with(|| self.use_history.ageing().oldest_kept(now));
             if !self.evict(excess, oldest_kept, now)?.is_enough(excess) {
                 return Ok(false);
             }
@@ -296,7 +296,7 @@ impl Shared {
         if victims::is_closed(Duration::from_nanos(self.closed_until.load(Ordering::Relaxed)), now) {
             return Ok(false);
         }
-        let oldest_kept = self.pace.ageing().oldest_kept(now);
+        let oldest_kept = self.use_history.ageing().oldest_kept(now);
         let evicted = self.evict(Need { bytes, files: NEW_FILES }, oldest_kept, now)?;
         Ok(evicted.files > 0)
     }
@@ -342,12 +342,12 @@ impl Shared {
 
     fn on_use(&self, hash: &Hash, file: Option<&File>, now: Duration) {
         let before = file.and_then(|file| file.metadata().ok()).map(|metadata| scan::last_use(&metadata));
-        if self.pace.note(Note { place: Place::of(hash), at: now, before }) {
+        if self.use_history.note(Note { place: Place::of(hash), at: now, before }) {
             self.signal.lock().unwrap_or_else(PoisonError::into_inner).has_notes = true;
             self.changed.notify_all();
         }
         if let (Some(file), Some(before)) = (file, before)
-            && self.pace.ageing().is_time_stale(before, now)
+            && self.use_history.ageing().is_time_stale(before, now)
             && let Err(error) = futimens(file, &scan::used_at(now))
         {
             tracing::debug!(%error, "note when a file of the disk cache was used");
@@ -385,7 +385,7 @@ impl Shared {
         if !self.identity.is_there() {
             return Ok(());
         }
-        if self.pace.exchange()? {
+        if self.use_history.exchange()? {
             self.closed_until.store(0, Ordering::Relaxed);
         }
         let counts = self.usage.read()?;

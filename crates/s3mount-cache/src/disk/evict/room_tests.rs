@@ -224,7 +224,7 @@ fn use_all(shared: &Shared, numbers: std::ops::Range<u64>, mut now: Duration) ->
         shared.on_use(&hash(number), None, now);
         now += Duration::from_secs(1);
     }
-    shared.pace.exchange().expect("a room");
+    shared.use_history.exchange().expect("a room");
     now
 }
 
@@ -238,22 +238,22 @@ fn another_process_knows_what_one_has_learnt() {
     for _ in 0..3 {
         time = use_all(&one, 0..100, time);
     }
-    let idle = one.pace.ageing().idle();
+    let idle = one.use_history.ageing().idle();
     assert!(idle < DAY, "epochs of 100 s are known: {idle:?}");
     let other = open();
-    assert_eq!(other.pace.ageing().idle(), idle);
+    assert_eq!(other.use_history.ageing().idle(), idle);
     // Both see the same objects again, and neither takes them for new ones.
     let time = use_all(&other, 0..50, time);
     use_all(&one, 50..100, time);
-    assert!(!one.pace.ageing().has_changed());
-    other.pace.exchange().expect("a room");
-    assert_eq!(*other.pace.ageing(), *one.pace.ageing());
+    assert!(!one.use_history.ageing().has_changed());
+    other.use_history.exchange().expect("a room");
+    assert_eq!(*other.use_history.ageing(), *one.use_history.ageing());
     let time = use_all(&other, 1000..1032, time + DAY);
-    assert!(other.pace.ageing().has_changed(), "all of these are new");
-    assert!(one.pace.exchange().expect("a room"), "so the jobs have just changed");
-    assert_eq!(one.pace.ageing().oldest_kept(time), other.pace.ageing().oldest_kept(time));
+    assert!(other.use_history.ageing().has_changed(), "all of these are new");
+    assert!(one.use_history.exchange().expect("a room"), "so the jobs have just changed");
+    assert_eq!(one.use_history.ageing().oldest_kept(time), other.use_history.ageing().oldest_kept(time));
     std::fs::write(layout.pace(), "damaged").expect("a file");
-    assert!(open().pace.ageing().idle() >= DAY, "nothing is known");
+    assert!(open().use_history.ageing().idle() >= DAY, "nothing is known");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
 mod checking;
-mod keeping;
+mod writing;
 
 use std::fs::File;
 use std::io;

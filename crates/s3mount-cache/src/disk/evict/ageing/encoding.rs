@@ -19,11 +19,11 @@ impl Ageing {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.since_decay.to_le_bytes());
-        let Round { start, uses, firsts, faster, faster_pace } = &self.round;
+        let Round { start, uses, firsts, faster, faster_reuse } = &self.round;
         out.extend_from_slice(&[*uses, *firsts, *faster, u8::from(self.is_era_open)]);
         out.extend_from_slice(&[0; 4]);
-        let faster_now = self.faster_pace.unwrap_or(Duration::MAX);
-        for time in [*start, *faster_pace, self.era, faster_now] {
+        let faster_now = self.faster_reuse.unwrap_or(Duration::MAX);
+        for time in [*start, *faster_reuse, self.era, faster_now] {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             out.extend_from_slice(&ns.to_le_bytes());
         }
@@ -46,16 +46,16 @@ impl Ageing {
         let (&[uses, firsts, faster, is_era_open], rest) = rest.split_first_chunk()?;
         let times = rest.get(4..)?.as_chunks::<8>().0;
         let time = |index: usize| Some(u64::from_le_bytes(*times.get(index)?));
-        let (start, faster_pace) = (Duration::from_nanos(time(0)?), Duration::from_nanos(time(1)?));
+        let (start, faster_reuse) = (Duration::from_nanos(time(0)?), Duration::from_nanos(time(1)?));
         let faster_now = time(3)?;
         Some(Self {
             weights: std::array::from_fn(float),
             known: float(BINS),
             since_decay: u32::from_le_bytes(*since_decay),
-            round: Round { start, uses, firsts, faster, faster_pace },
+            round: Round { start, uses, firsts, faster, faster_reuse },
             era: Duration::from_nanos(time(2)?),
             is_era_open: is_era_open == 1,
-            faster_pace: (faster_now != u64::MAX).then(|| Duration::from_nanos(faster_now)),
+            faster_reuse: (faster_now != u64::MAX).then(|| Duration::from_nanos(faster_now)),
         })
     }
 }

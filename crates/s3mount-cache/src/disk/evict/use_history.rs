@@ -50,7 +50,7 @@ impl Note {
 
 /// The uses of the objects of one cache directory.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct UseHistory {
     file: SharedFile,
     ghosts: PathBuf,
     waiting: Mutex<Vec<Note>>,
@@ -58,21 +58,21 @@ pub(crate) struct Pace {
     known: Mutex<Ageing>,
 }
 
-impl Pace {
+impl UseHistory {
     pub(crate) fn open(layout: &Layout) -> io::Result<Self> {
-        let pace = Self {
+        let history = Self {
             file: SharedFile::open(&layout.pace())?,
             ghosts: layout.ghosts(),
             waiting: Mutex::default(),
             known: Mutex::default(),
         };
         {
-            let file = pace.file.lock()?;
+            let file = history.file.lock()?;
             let mut ageing = load(&file)?;
             ageing.begin();
-            pace.save(&file, ageing)?;
+            history.save(&file, ageing)?;
         }
-        Ok(pace)
+        Ok(history)
     }
 
     /// Goes on with the file of a directory that has taken the place of the one before.
