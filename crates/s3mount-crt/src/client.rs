@@ -27,11 +27,11 @@ use crate::clock::ClockSkew;
 use crate::directory_bucket;
 use crate::endpoint::Endpoint;
 use crate::error::{NO_ETAG, crt_error};
+use crate::keep_alive::{self, KeepAlive};
 use crate::pool::LendingPool;
 use crate::session::Sessions;
 use crate::signer::{Network, Signer};
 use crate::tuning::tune;
-use crate::warm::{self, Warm};
 use crate::xml::{etag, list_page, object_attributes};
 use crate::{Credentials, CrtConfig};
 
@@ -61,7 +61,7 @@ pub struct CrtClient {
     pub(crate) verify: bool,
     pub(crate) user_agent: String,
     pub(crate) next_id: AtomicU64,
-    pub(crate) warm: Arc<Warm>,
+    pub(crate) keep_alive: Arc<KeepAlive>,
     pub(crate) max_connections: u32,
     /// Counts of all attempts at requests.
     pub(crate) attempts: Arc<Attempts>,
@@ -141,10 +141,10 @@ impl CrtClient {
             let error = ObjectError::new(ErrorKind::NoCredentials, "CreateSession", &config.bucket);
             return Err(error.with_source("a directory bucket takes no requests without credentials"));
         }
-        let (client, signer, warm, pool) = build(&config, &endpoint, &allocator)?;
+        let (client, signer, keep_alive, pool) = build(&config, &endpoint, &allocator)?;
         let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
         let CrtConfig { expected_bucket_owner, requester_pays, .. } = config;
-        let (next_id, attempts) = (AtomicU64::new(warm::ID + 1), Arc::default());
+        let (next_id, attempts) = (AtomicU64::new(keep_alive::ID + 1), Arc::default());
         Ok(Self {
             client,
             allocator,
@@ -155,7 +155,7 @@ impl CrtClient {
             verify,
             user_agent,
             next_id,
-            warm,
+            keep_alive,
             max_connections,
             attempts,
             bucket,
@@ -170,7 +170,7 @@ fn build(
     config: &CrtConfig,
     endpoint: &Endpoint,
     allocator: &Allocator,
-) -> Result<(Client, Signer, Arc<Warm>, LendingPool), ObjectError> {
+) -> Result<(Client, Signer, Arc<KeepAlive>, LendingPool), ObjectError> {
     let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
     let mut event_loops =
         EventLoopGroup::new_default(allocator, Some(config.event_loops.max(1)), || {}).map_err(fail)?;
@@ -186,8 +186,8 @@ fn build(
     let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
     let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
     let signer = Signer::new(config, endpoint, network, tls.clone(), allocator)?;
-    let warm = Warm::new();
-    let pool = LendingPool::new(warm.clone());
+    let keep_alive = KeepAlive::new();
+    let pool = LendingPool::new(keep_alive.clone());
     let lending = pool.clone();
     let factory = MemoryPoolFactoryWrapper::new(move |_: MemoryPoolFactoryOptions| lending.clone());
     let connections = config.max_connections.max(1);
@@ -207,7 +207,7 @@ fn build(
     if let Some(tls) = &tls {
         options.tls_connection_options(TlsConnectionOptions::new(tls));
     }
-    Ok((Client::new(allocator, options).map_err(fail)?, signer, warm, pool))
+    Ok((Client::new(allocator, options).map_err(fail)?, signer, keep_alive, pool))
 }
 
 /// A TLS context that trusts the certificate authorities in `pem`, and no others.

@@ -161,7 +161,7 @@ impl CrtClient {
             // mixed.
             return Err(ObjectError::new(ErrorKind::NoEtag, OPERATION, key).with_source(NO_ETAG));
         }
-        self.keep_warm();
+        self.keep_connections();
         let (sender, ended) = oneshot::channel();
         let part = Arc::new(Mutex::new(PendingPart {
             answer: Answer::default(),

@@ -26,7 +26,7 @@ pub(crate) const ID: u64 = 0;
 
 /// Whether connections are kept, and when the last request was.
 #[derive(Debug)]
-pub(crate) struct Warm {
+pub(crate) struct KeepAlive {
     started: Instant,
     /// The milliseconds from `started` to the last request.
     used: AtomicU64,
@@ -43,7 +43,7 @@ struct Ends {
     client: Option<mpsc::Sender<()>>,
 }
 
-impl Warm {
+impl KeepAlive {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -73,12 +73,12 @@ impl Warm {
     pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
         let ((client, over), (end, idle)) = (mpsc::channel::<()>(), oneshot::channel::<()>());
         self.set(|ends| *ends = Ends { idle: Some(idle), client: Some(client) });
-        let warm = self.clone();
+        let keep_alive = self.clone();
         let watch = move || {
-            while let Some(left) = IDLE.checked_sub(warm.idle())
+            while let Some(left) = IDLE.checked_sub(keep_alive.idle())
                 && over.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
             {}
-            warm.is_kept.store(false, Ordering::Relaxed);
+            keep_alive.is_kept.store(false, Ordering::Relaxed);
             drop(end);
         };
         std::thread::Builder::new().name("warm".to_owned()).spawn(watch).map(drop)

@@ -1,20 +1,20 @@
-//! Sends the request that stays under way, so that connections stay open ([`warm`](crate::warm)).
+//! Sends the request that stays under way, so that connections stay open ([`keep_alive`](crate::keep_alive)).
 
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestType};
 
 use crate::client::CrtClient;
-use crate::warm::ID;
+use crate::keep_alive::ID;
 
 impl CrtClient {
     /// Keeps connections open from now on. Every request calls this.
-    pub(crate) fn keep_warm(&self) {
+    pub(crate) fn keep_connections(&self) {
         // The request that stays under way counts as one of the requests that may run at once. Their number
         // is the number of connections, so with one connection it would leave no room for others.
-        if self.max_connections == 1 || !self.warm.touch() {
+        if self.max_connections == 1 || !self.keep_alive.touch() {
             return;
         }
-        let begun = self.warm.watch().map_err(|error| error.to_string());
+        let begun = self.keep_alive.watch().map_err(|error| error.to_string());
         if let Err(error) = begun.and_then(|()| self.stay().map_err(|error| error.to_string())) {
             tracing::debug!(%error, "connections are not kept");
         }
@@ -36,6 +36,6 @@ impl CrtClient {
 
 impl Drop for CrtClient {
     fn drop(&mut self) {
-        self.warm.end();
+        self.keep_alive.end();
     }
 }

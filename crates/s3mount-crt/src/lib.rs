@@ -26,7 +26,8 @@ pub mod directory_bucket;
 mod endpoint;
 mod error;
 mod get;
-mod keep_warm;
+mod keep_alive;
+mod keep_alive_request;
 mod logging;
 mod object_headers;
 mod pool;
@@ -36,7 +37,6 @@ mod signer;
 mod source;
 mod tuning;
 mod upload_xml;
-mod warm;
 mod writer;
 mod xml;
 

@@ -19,13 +19,13 @@ use mountpoint_s3_crt::s3::client::MetaRequest;
 use mountpoint_s3_crt::s3::pool::{Cancellation, CancellationToken, MemoryPool};
 use s3mount_object::PartBuffer;
 
-use crate::warm::{self, Warm};
+use crate::keep_alive::{self, KeepAlive};
 
 /// The lent buffers, by the id of the request they were brought for. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LendingPool {
     lent: Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>,
-    warm: Arc<Warm>,
+    keep_alive: Arc<KeepAlive>,
 }
 
 impl std::fmt::Debug for LendingPool {
@@ -35,10 +35,10 @@ impl std::fmt::Debug for LendingPool {
 }
 
 impl LendingPool {
-    /// A pool without any lent buffer. The request that keeps connections open waits here as long as `warm`
+    /// A pool without any lent buffer. The request that keeps connections open waits here as long as `keep_alive`
     /// says.
-    pub(crate) fn new(warm: Arc<Warm>) -> Self {
-        Self { lent: Arc::default(), warm }
+    pub(crate) fn new(keep_alive: Arc<KeepAlive>) -> Self {
+        Self { lent: Arc::default(), keep_alive }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Box<dyn PartBuffer>>> {
@@ -85,8 +85,8 @@ impl MemoryPool for LendingPool {
         meta_request: &MetaRequest,
         token: CancellationToken,
     ) -> Result<BodyBuffer, Cancellation> {
-        if meta_request.custom_id() == Some(warm::ID) {
-            self.warm.kept().await;
+        if meta_request.custom_id() == Some(keep_alive::ID) {
+            self.keep_alive.kept().await;
             meta_request.cancel();
         }
         let lent = meta_request.custom_id().and_then(|id| self.lock().remove(&id));

@@ -159,7 +159,7 @@ impl CrtClient {
         call: Call<'_>,
         session: Option<&Session>,
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
-        self.keep_warm();
+        self.keep_connections();
         let (operation, target) = (call.operation, call.target);
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
         let unanswered = Arc::<AtomicBool>::default();

@@ -4,7 +4,7 @@
 
 pub(crate) mod callers;
 pub(crate) mod instruments;
-pub(crate) mod keep_writer;
+pub(crate) mod keep_file;
 
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;

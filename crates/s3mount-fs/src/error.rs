@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
-use s3mount_prefetch::{KeepError, ReadError};
+use s3mount_prefetch::{ReadError, WarmError};
 use s3mount_write::{CopyError, WriteError};
 
 use crate::{FileHandle, InodeNo};
@@ -93,7 +93,7 @@ pub enum FsError {
     Read(#[from] ReadError),
     /// The disk cache can't keep a file.
     #[error(transparent)]
-    Keep(KeepError),
+    Warm(WarmError),
 }
 
 impl From<NamesError> for FsError {
@@ -108,11 +108,11 @@ impl From<NamesError> for FsError {
     }
 }
 
-impl From<KeepError> for FsError {
-    fn from(error: KeepError) -> Self {
+impl From<WarmError> for FsError {
+    fn from(error: WarmError) -> Self {
         match error {
-            KeepError::Read(error) => FsError::Read(error),
-            error @ (KeepError::NoCache | KeepError::LeftOut | KeepError::NoRoom) => FsError::Keep(error),
+            WarmError::Read(error) => FsError::Read(error),
+            error @ (WarmError::NoCache | WarmError::LeftOut | WarmError::NoRoom) => FsError::Warm(error),
         }
     }
 }
@@ -136,10 +136,10 @@ impl FsError {
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
-            FsError::Lost(_) | FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
-            FsError::NotCopied | FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
-            FsError::Keep(KeepError::LeftOut) => libc::EPERM,
-            FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
+            FsError::Lost(_) | FsError::Refused | FsError::Warm(WarmError::Read(_)) => libc::EIO,
+            FsError::NotCopied | FsError::Warm(WarmError::NoCache) => libc::EOPNOTSUPP,
+            FsError::Warm(WarmError::LeftOut) => libc::EPERM,
+            FsError::Warm(WarmError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
             FsError::Outdated | FsError::Stale { .. } => libc::ESTALE,
@@ -174,7 +174,7 @@ impl FsError {
             | FsError::Write(WriteError::Failed(_))
             | FsError::Refused
             | FsError::Outdated
-            | FsError::Keep(_) => false,
+            | FsError::Warm(_) => false,
             FsError::UnknownInode(_)
             | FsError::BadHandle(_)
             | FsError::Object(_)

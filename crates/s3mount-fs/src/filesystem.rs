@@ -22,7 +22,6 @@ mod ending;
 mod folders;
 mod followed;
 mod housekeeping;
-mod keep;
 mod links;
 mod markers;
 mod modes;
@@ -30,6 +29,7 @@ mod notices;
 pub(crate) mod open_file;
 pub(crate) mod opening;
 mod shown;
+mod warm_cache;
 mod watched;
 mod writing;
 

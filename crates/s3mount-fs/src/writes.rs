@@ -8,7 +8,7 @@ use s3mount_object::NewObject;
 use s3mount_write::Writer;
 
 use crate::FsError;
-use crate::control::keep_writer::ToKeep;
+use crate::control::keep_file::WarmRequest;
 use crate::drafts::cuts::Cuts;
 use crate::drafts::detached::Detached;
 use crate::drafts::logs::Logs;
@@ -219,16 +219,16 @@ impl To {
 
 /// What is left to do of a WRITE before its answer.
 #[derive(Debug)]
-pub enum Later {
+pub enum Deferred {
     /// The caller waits until files are kept in the disk cache.
-    Keep(ToKeep),
+    Warm(WarmRequest),
     /// The bytes wait for memory, or for bytes around them.
-    Write(LaterWrite),
+    Write(DeferredWrite),
 }
 
 /// Bytes that could not be written at once.
 #[derive(Debug)]
-pub struct LaterWrite {
+pub struct DeferredWrite {
     pub(crate) file: Arc<DraftFile>,
     pub(crate) writer: WriterId,
     pub(crate) thread: u32,

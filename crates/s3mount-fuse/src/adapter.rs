@@ -130,7 +130,7 @@ impl Adapter {
 
     /// Runs `answer` as [`answer`](Self::answer) does, for a request that changes something. Its caller must not
     /// take it for undone: only a killed caller is answered early. The request has no deadline of its own.
-    fn answer_surely<R: Reply>(
+    fn reply_uninterruptible<R: Reply>(
         &self,
         req: &Request,
         folder: Option<INodeNo>,

@@ -1,7 +1,7 @@
 //! The prefetcher opens readers and does their housekeeping.
 
-pub(crate) mod keep;
 pub(crate) mod lately;
+pub(crate) mod warm_cache;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -28,12 +28,12 @@ const MOST_QUARANTINED: usize = 100_000;
 
 /// Parts that are fetched for the disk cache alone may take this share of its write queue. The rest is for bytes that
 /// readers bring, so that none of them is dropped.
-const KEEP_SHARE: u64 = 4;
+const WARM_SHARE: u64 = 4;
 
 /// That share in KiB, which the permits of a semaphore count.
-fn keep_kib(tiers: &Tiers) -> u32 {
+fn warm_kib(tiers: &Tiers) -> u32 {
     let queue_bytes = tiers.disk.as_ref().map_or(0, DiskCache::queue_bytes);
-    u32::try_from(queue_bytes / (KEEP_SHARE << 10)).unwrap_or(u32::MAX)
+    u32::try_from(queue_bytes / (WARM_SHARE << 10)).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// Limits the GETs in flight.
     pub(crate) request_permits: Arc<RequestPermits>,
     /// The memory for versions that are fetched for the disk cache alone, in KiB.
-    keep_share: Semaphore,
+    warm_share: Semaphore,
     /// Versions whose missing ranges on the disk will be fetched.
     pub(crate) backfill_queue: BackfillQueue,
     /// Limits the GETs ahead of their readers.
@@ -90,7 +90,7 @@ impl Shared {
         let budget = pool.budget().clone();
         // A quarter of the memory is for random blocks, the rest for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
-        let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
+        let warm_share = Semaphore::new(warm_kib(&tiers) as usize);
         config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
         let request_permits = RequestPermits::new(config.max_requests);
         let ledgers = Ledgers::new(budget.limit_bytes());
@@ -105,7 +105,7 @@ impl Shared {
             runtime,
             active_streams: AtomicUsize::new(0),
             request_permits,
-            keep_share,
+            warm_share,
             backfill_queue: BackfillQueue::default(),
             ahead,
             cached_bytes: AtomicU64::new(0),
@@ -147,11 +147,11 @@ impl Shared {
 
     /// Waits until a part of `len` bytes may be fetched for the disk cache alone. The caller holds the permit until the
     /// part is written.
-    pub(crate) async fn keep_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
-        let most = keep_kib(&self.tiers);
+    pub(crate) async fn warm_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
+        let most = warm_kib(&self.tiers);
         let kib = u32::try_from(len.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(most);
         // The semaphore is never closed.
-        self.keep_share.acquire_many(kib).await.ok()
+        self.warm_share.acquire_many(kib).await.ok()
     }
 
     /// Drops bytes that wait to be written to a tier. Returns how much of the `missing` bytes of memory this gave back:

@@ -1,7 +1,7 @@
 //! `s3mount warm DIR|LIST`: lists, through a mount, the files that a job will need; and reads them, or has them
 //! kept in the disk cache.
 
-mod keep;
+mod to_cache;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use s3mount_system::patience::Progress;
 use s3mount_system::terminal;
 
-use self::keep::MAX_TOLD;
+use self::to_cache::MAX_TOLD;
 
 /// The flags of `s3mount warm`.
 #[derive(Clone, Debug, clap::Args)]
@@ -99,7 +99,7 @@ pub fn run(args: &WarmArgs) -> anyhow::Result<()> {
     let failures = walk.failures.load(Ordering::Relaxed);
     ensure!(failures == 0, "{failures} of these paths could not be read; the daemon's log may say why");
     match walk.found {
-        Some(found) => keep::keep(&found.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        Some(found) => to_cache::warm(&found.into_inner().unwrap_or_else(PoisonError::into_inner)),
         None => Ok(()),
     }
 }

@@ -6,15 +6,15 @@ use crate::sync::{Mutex, lock};
 
 /// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.
 #[derive(Debug, Default)]
-pub(crate) struct KeepWriter(Mutex<Line>);
+pub(crate) struct KeepFile(Mutex<Line>);
 
 /// What a WRITE to `.s3mount/keep` asks for. Its caller waits until that is kept.
 #[derive(Debug)]
-pub struct ToKeep(pub(crate) Vec<Option<Hint>>);
+pub struct WarmRequest(pub(crate) Vec<Option<Hint>>);
 
-impl KeepWriter {
+impl KeepFile {
     /// Takes bytes, and returns what the lines ask for that end in them.
-    pub(crate) fn push(&self, data: &[u8]) -> ToKeep {
+    pub(crate) fn push(&self, data: &[u8]) -> WarmRequest {
         let mut line = lock(&self.0);
         let mut lines = data.split(|byte| *byte == b'\n').peekable();
         let mut asked = Vec::new();
@@ -27,6 +27,6 @@ impl KeepWriter {
                 }
             }
         }
-        ToKeep(asked)
+        WarmRequest(asked)
     }
 }

@@ -7,7 +7,7 @@ use s3mount_metrics::Listener;
 use s3mount_prefetch::OpenReader;
 
 use crate::ahead::hints::HintWriter;
-use crate::control::keep_writer::KeepWriter;
+use crate::control::keep_file::KeepFile;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::open::reader_slot::ReaderSlot;
 use crate::page_cache::OpenPages;
@@ -54,7 +54,7 @@ pub(crate) enum OpenFile {
     /// The file that takes hints.
     Hints(Arc<HintWriter>),
     /// The file that takes the paths of files to be kept.
-    Keep(Arc<KeepWriter>),
+    Keep(Arc<KeepFile>),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
 }

@@ -20,7 +20,7 @@ use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree::inode::Node;
 use crate::tree::tree_locks::NamesGuard;
-use crate::writes::{Later, LaterWrite, Opener, To, WriteOpen};
+use crate::writes::{Deferred, DeferredWrite, Opener, To, WriteOpen};
 use s3mount_names::{File, SetDraft, is_file_name};
 
 impl Filesystem {
@@ -181,7 +181,7 @@ impl Filesystem {
         offset: u64,
         data: &[u8],
         thread: u32,
-    ) -> Result<Option<Later>, FsError> {
+    ) -> Result<Option<Deferred>, FsError> {
         self.take_bytes(handle, To::Offset(offset), data, thread)
     }
 
@@ -195,7 +195,7 @@ impl Filesystem {
         handle: FileHandle,
         data: &[u8],
         thread: u32,
-    ) -> Result<Option<Later>, FsError> {
+    ) -> Result<Option<Deferred>, FsError> {
         self.take_bytes(handle, To::End, data, thread)
     }
 
@@ -210,7 +210,7 @@ impl Filesystem {
         offset: u64,
         data: &[u8],
         thread: u32,
-    ) -> Result<Option<Later>, FsError> {
+    ) -> Result<Option<Deferred>, FsError> {
         self.take_bytes(handle, To::Pages(offset), data, thread)
     }
 
@@ -221,13 +221,13 @@ impl Filesystem {
         to: To,
         data: &[u8],
         thread: u32,
-    ) -> Result<Option<Later>, FsError> {
+    ) -> Result<Option<Deferred>, FsError> {
         match self.files.get(handle) {
             Some(OpenFile::Hints(writer)) => {
                 self.ahead.take_hints(&writer, data);
                 Ok(None)
             }
-            Some(OpenFile::Keep(writer)) => Ok(Some(Later::Keep(writer.push(data)))),
+            Some(OpenFile::Keep(writer)) => Ok(Some(Deferred::Warm(writer.push(data)))),
             Some(OpenFile::Draft(open)) if open.how.writes => {
                 let Some(writer) = open.writer else { return Err(FsError::ReadOnly) };
                 self.write_draft(&open.file, writer, to, data, thread)
@@ -245,7 +245,7 @@ impl Filesystem {
         to: To,
         data: &[u8],
         thread: u32,
-    ) -> Result<Option<Later>, FsError> {
+    ) -> Result<Option<Deferred>, FsError> {
         let turn = file.try_turn();
         let (mut to, mut data) = (to, data);
         if turn.is_some() {
@@ -267,17 +267,25 @@ impl Filesystem {
         };
         let underway = file.underway.begin(start, end);
         let (file, data) = (file.clone(), Bytes::copy_from_slice(data));
-        Ok(Some(Later::Write(LaterWrite { file, writer, thread, to, turn, underway, data })))
+        Ok(Some(Deferred::Write(DeferredWrite { file, writer, thread, to, turn, underway, data })))
     }
 
     /// Does what [`write`](Self::write) has left.
     ///
     /// # Errors
     /// Those of [`keep`](Self::keep), and of writing to a draft.
-    pub async fn finish_write(self: Arc<Self>, later: Later) -> Result<(), FsError> {
-        match later {
-            Later::Keep(to_keep) => self.keep(to_keep).await,
-            Later::Write(LaterWrite { file, writer, thread, to, turn, underway: _underway, mut data }) => {
+    pub async fn finish_write(self: Arc<Self>, deferred: Deferred) -> Result<(), FsError> {
+        match deferred {
+            Deferred::Warm(request) => self.warm_cache(request).await,
+            Deferred::Write(DeferredWrite {
+                file,
+                writer,
+                thread,
+                to,
+                turn,
+                underway: _underway,
+                mut data,
+            }) => {
                 let is_noted = turn.is_some();
                 let _turn = match turn {
                     Some(turn) => turn,

@@ -46,7 +46,7 @@ impl Adapter {
         (done, undo): (impl FnOnce(R, T) + Send + 'static, impl FnOnce(T) + Send + 'static),
     ) {
         let (request, answer, pid) = (self.pending(operation), reply.clone(), req.pid());
-        self.answer_surely(req, folder, reply, async move {
+        self.reply_uninterruptible(req, folder, reply, async move {
             match (work.await, answer.take()) {
                 (Ok(value), Some(reply)) => {
                     done(reply, value);

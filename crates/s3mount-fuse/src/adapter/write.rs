@@ -111,7 +111,7 @@ impl Adapter {
         let fs = self.fs.clone();
         // Pages of maps go where they are in the file, and the kernel takes any handle of the file for them. Else it sends
         // the flags that the open file has by now: a program may have changed `O_APPEND` by fcntl(2).
-        let later = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let deferred = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.fs.write_back(fs_handle(fh), offset, data, req.pid())
         } else if flags.0 & libc::O_APPEND != 0 {
             self.fs.append(fs_handle(fh), data, req.pid())
@@ -119,8 +119,8 @@ impl Adapter {
             self.fs.write(fs_handle(fh), offset, data, req.pid())
         };
         let work = async move {
-            match later? {
-                Some(later) => fs.finish_write(later).await,
+            match deferred? {
+                Some(deferred) => fs.finish_write(deferred).await,
                 None => Ok(()),
             }
         };

@@ -26,7 +26,7 @@ const ROUNDS: u32 = 3;
 
 /// Why the disk cache does not hold the whole version.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum WarmError {
     /// The mount has no disk cache.
     #[error("the mount has no disk cache")]
     NoCache,
@@ -47,24 +47,24 @@ impl Prefetcher {
     ///
     /// # Errors
     /// When the cache can't hold it, or when it can't be fetched.
-    pub async fn keep(&self, object: &ObjectId, size: u64, range: ByteRange) -> Result<(), KeepError> {
+    pub async fn warm_cache(&self, object: &ObjectId, size: u64, range: ByteRange) -> Result<(), WarmError> {
         let shared = self.shared();
         let version = Version::new(object.clone(), size, &shared.tiers);
         let has_disk = shared.tiers.disk.is_some();
         let disk =
-            version.disk.clone().ok_or(if has_disk { KeepError::LeftOut } else { KeepError::NoCache })?;
+            version.disk.clone().ok_or(if has_disk { WarmError::LeftOut } else { WarmError::NoCache })?;
         for _ in 0..ROUNDS {
             disk.look().await;
             if disk.first_missing(range).is_some() && !disk.is_writable() {
                 // The disk would drop the bytes of a GET.
-                return Err(KeepError::NoRoom);
+                return Err(WarmError::NoRoom);
             }
             fetch_missing(shared, &version, &disk, range).await?;
             if was_written(&disk, range).await {
                 return Ok(());
             }
         }
-        Err(KeepError::NoRoom)
+        Err(WarmError::NoRoom)
     }
 }
 
@@ -74,7 +74,7 @@ async fn fetch_missing(
     version: &Version,
     disk: &DiskObject,
     range: ByteRange,
-) -> Result<(), KeepError> {
+) -> Result<(), WarmError> {
     let next = |at: u64| {
         let missing = disk.first_missing(ByteRange::new(at, range.end()))?;
         Some(part_of(&shared.config, version, missing))
@@ -98,7 +98,7 @@ async fn fetch_part(
     disk: &DiskObject,
     part: ByteRange,
 ) -> Result<(), Failure> {
-    let _share = shared.keep_share(part.len()).await;
+    let _share = shared.warm_share(part.len()).await;
     let len = usize::try_from(part.len()).expect("a part fits the address space");
     let buffer = loop {
         match shared.pool.try_buffer(len, Priority::Prefetch) {

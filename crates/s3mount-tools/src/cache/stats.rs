@@ -58,7 +58,7 @@ pub(super) fn run(dirs: &Dirs) -> anyhow::Result<()> {
                 max_bytes: stats.max_bytes,
                 free_bytes: stats.free_bytes,
                 total_bytes: stats.total_bytes,
-                pace_s: stats.pace.map(|pace| pace.as_secs_f64()),
+                pace_s: stats.reuse_time.map(|time| time.as_secs_f64()),
                 idle_s: stats.idle.as_secs_f64(),
                 is_used: stats.is_used,
             })?;
@@ -90,12 +90,12 @@ fn text(dir: &Path, counted: &Counted, stats: &Stats) -> String {
         Some(bytes) => format!("at most {}", BinaryBytes(bytes)),
         None => "all but 5 % of the file system".to_owned(),
     };
-    let pace = stats.pace.map_or("not known yet".to_owned(), |pace| format!("up to {}", short(pace)));
+    let reuse = stats.reuse_time.map_or("not known yet".to_owned(), |time| format!("up to {}", short(time)));
     let user = if stats.is_used { "in use by a mount" } else { "not in use" };
     format!(
         "{}: {user}\n  objects           {} whole, {} in part\n  listings          {}, {}\n  \
          taken             {}\n  limit             {limit}\n  free              {} of {}\n  \
-         between two uses  {pace}\n  idle after        {}",
+         between two uses  {reuse}\n  idle after        {}",
         dir.display(),
         HumanCount(counted.whole),
         HumanCount(counted.parts),

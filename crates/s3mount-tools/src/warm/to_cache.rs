@@ -38,7 +38,7 @@ struct Piece<'a> {
 }
 
 /// Has each of `files`, which have these sizes, kept by the mount that they lie on.
-pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
+pub(super) fn warm(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     let Some((first, _)) = files.first() else { return Ok(()) };
     let root = root(first)?;
     let total: u64 = files.iter().map(|(_, size)| size).sum();
@@ -48,7 +48,7 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     let told = bar.clone();
     let watcher = progress.watch(move |text| told.suspend(|| terminal::notice(text)))?;
     let (left_out, left_out_bytes) = (BTreeSet::new(), 0);
-    let mut keeper = Keeper { root, progress, bar, failures: 0, left_out, left_out_bytes };
+    let mut warmer = CacheWarmer { root, progress, bar, failures: 0, left_out, left_out_bytes };
     let pieces = files.iter().flat_map(|(path, size)| {
         let starts = (0..*size).step_by(PIECE_BYTES as usize);
         starts.map(move |at| Piece { path, at, len: PIECE_BYTES.min(size - at) })
@@ -58,33 +58,33 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
         bytes += piece.len;
         batch.push(piece);
         if bytes >= BATCH_BYTES || batch.len() == BATCH_LINES {
-            keeper.keep(&batch)?;
+            warmer.warm(&batch)?;
             (batch, bytes) = (Vec::new(), 0);
         }
     }
-    keeper.keep(&batch)?;
+    warmer.warm(&batch)?;
     drop(watcher);
-    let kept = keeper.bar.position() - keeper.left_out_bytes;
-    keeper.bar.finish_and_clear();
+    let kept = warmer.bar.position() - warmer.left_out_bytes;
+    warmer.bar.finish_and_clear();
     terminal::result(&format!(
         "{} of {} in {} files are kept",
         BinaryBytes(kept),
         BinaryBytes(total),
         HumanCount(files.len() as u64)
     ));
-    if !keeper.left_out.is_empty() {
+    if !warmer.left_out.is_empty() {
         terminal::notice(&format!(
             "{} files are left out by --cache-include and --cache-exclude of the mount",
-            HumanCount(keeper.left_out.len() as u64)
+            HumanCount(warmer.left_out.len() as u64)
         ));
     }
-    let failures = keeper.failures;
+    let failures = warmer.failures;
     ensure!(failures == 0, "{failures} of these files could not be kept; the daemon's log may say why");
     Ok(())
 }
 
 /// Has pieces kept, and counts those that can't be.
-struct Keeper {
+struct CacheWarmer {
     root: PathBuf,
     progress: Progress,
     bar: ProgressBar,
@@ -94,9 +94,9 @@ struct Keeper {
     left_out_bytes: u64,
 }
 
-impl Keeper {
+impl CacheWarmer {
     /// Has pieces kept with one write; if that fails, one by one.
-    fn keep(&mut self, batch: &[Piece<'_>]) -> anyhow::Result<()> {
+    fn warm(&mut self, batch: &[Piece<'_>]) -> anyhow::Result<()> {
         if self.write(batch).is_ok() {
             return Ok(());
         }

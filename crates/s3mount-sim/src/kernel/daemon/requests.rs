@@ -246,15 +246,15 @@ impl Daemon {
         let (fs, pid) = (self.fs.clone(), caller.pid);
         let work = async move {
             // The flags are those of this moment, and pages of maps go where they are in the file.
-            let later = if is_write_back {
+            let deferred = if is_write_back {
                 fs.write_back(handle, offset, &data, pid)
             } else if flags & libc::O_APPEND != 0 {
                 fs.append(handle, &data, pid)
             } else {
                 fs.write(handle, offset, &data, pid)
             };
-            if let Some(later) = told(later)? {
-                told(fs.finish_write(later).await)?;
+            if let Some(deferred) = told(deferred)? {
+                told(fs.finish_write(deferred).await)?;
             }
             Ok(data.len())
         };
