@@ -5,6 +5,7 @@ mod documents;
 mod door;
 mod edges;
 mod modules;
+mod names;
 mod source;
 mod wrappers;
 

@@ -75,14 +75,14 @@ pub struct Program {
     /// The mount that it uses; `None` for a stranger.
     pub mount: Option<usize>,
     /// What it is.
-    pub kind: ProgramKind,
+    pub kind: Role,
     /// What it does, one after another. The number stays when others are taken out.
     pub acts: Vec<(u16, Act)>,
 }
 
 /// What a program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProgramKind {
+pub enum Role {
     /// Writes a file beside, syncs it, and renames it over the old one.
     Saver,
     /// Writes a file anew in its place.
@@ -135,7 +135,7 @@ pub enum ProgramKind {
     Killer,
 }
 
-impl ProgramKind {
+impl Role {
     /// All that use a mount and no folders, and do no harm to it.
     pub const PROGRAMS: [Self; 13] = [
         Self::Saver,
@@ -231,10 +231,10 @@ impl Theme {
         Act::Hint(if draw.happens(700) { "prefetch" } else { "keep" }, text)
     }
 
-    fn round(&self, draw: &Draw, kind: ProgramKind, number: u16, acts: &mut Vec<Act>) {
+    fn round(&self, draw: &Draw, kind: Role, number: u16, acts: &mut Vec<Act>) {
         let name = self.name(draw);
         match kind {
-            ProgramKind::Saver => {
+            Role::Saver => {
                 let beside = format!("tmp{number}");
                 acts.push(Act::Open(0, beside.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
                 self.write_all(draw, 0, acts);
@@ -247,7 +247,7 @@ impl Theme {
                     acts.extend([Act::Rename(beside, name), Act::Close(0)]);
                 }
             }
-            ProgramKind::Overwriter => {
+            Role::Overwriter => {
                 acts.push(Act::Open(0, name, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
                 self.write_all(draw, 0, acts);
                 if draw.happens(200) {
@@ -255,7 +255,7 @@ impl Theme {
                 }
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Switcher => {
+            Role::Switcher => {
                 for _ in 0..=draw.below(4) {
                     if draw.happens(200) {
                         acts.push(Act::Unlink(name.clone()));
@@ -269,7 +269,7 @@ impl Theme {
                     }
                 }
             }
-            ProgramKind::Patcher => {
+            Role::Patcher => {
                 let made = if draw.happens(300) { libc::O_CREAT } else { 0 };
                 acts.push(Act::Open(0, name, libc::O_RDWR | made));
                 self.patch(draw, 0, acts);
@@ -279,7 +279,7 @@ impl Theme {
                 }
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Mapper => {
+            Role::Mapper => {
                 let (made, appends) = (draw.happens(300), draw.happens(400));
                 let flag = |is_set: bool, flag: i32| if is_set { flag } else { 0 };
                 let flags = libc::O_RDWR | flag(made, libc::O_CREAT) | flag(appends, libc::O_APPEND);
@@ -296,14 +296,14 @@ impl Theme {
                 }
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Appender => {
+            Role::Appender => {
                 acts.push(Act::Open(0, name, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND));
                 for _ in 0..=draw.below(3) {
                     acts.push(Act::Write(0, 0, 1 + draw.below(4)));
                 }
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Downloader => {
+            Role::Downloader => {
                 acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
                 acts.push(Act::Open(1, name.clone(), libc::O_WRONLY));
                 acts.push(Act::Open(2, name, libc::O_RDWR));
@@ -313,12 +313,12 @@ impl Theme {
                 }
                 acts.extend([Act::Close(1), Act::Close(0), Act::Close(2)]);
             }
-            ProgramKind::Reader => {
+            Role::Reader => {
                 acts.push(Act::Open(0, name, libc::O_RDONLY));
                 acts.push(Act::ReadAll(0, self.call_cells));
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Poller => {
+            Role::Poller => {
                 acts.push(Act::Open(0, name, libc::O_RDONLY));
                 for _ in 0..=draw.below(5) {
                     acts.push(Act::Read(0, draw.below(self.most_cells), 1 + draw.below(self.call_cells)));
@@ -326,14 +326,14 @@ impl Theme {
                 }
                 acts.push(Act::Close(0));
             }
-            ProgramKind::Lister => {
+            Role::Lister => {
                 acts.push(if draw.happens(500) {
                     Act::List(String::new(), Listing::default())
                 } else {
                     Act::Stat(name)
                 });
             }
-            ProgramKind::Stamper => {
+            Role::Stamper => {
                 let is_written = draw.happens(500);
                 if is_written {
                     acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
@@ -355,16 +355,16 @@ impl Theme {
                     acts.push(Act::Stat(name));
                 }
             }
-            ProgramKind::Scanner => acts.push(self.scan(draw, String::new())),
-            ProgramKind::Remover => acts.push(Act::Unlink(name)),
-            ProgramKind::Renamer => acts.push(Act::Rename(name, self.name(draw))),
-            ProgramKind::Locker => {
+            Role::Scanner => acts.push(self.scan(draw, String::new())),
+            Role::Remover => acts.push(Act::Unlink(name)),
+            Role::Renamer => acts.push(Act::Rename(name, self.name(draw))),
+            Role::Locker => {
                 let access = if draw.happens(500) { libc::O_WRONLY } else { libc::O_RDONLY };
                 acts.push(Act::Open(0, name.clone(), access | libc::O_CREAT | libc::O_EXCL));
                 acts.push(Act::Close(0));
                 acts.push(Act::Unlink(name));
             }
-            ProgramKind::Copier => {
+            Role::Copier => {
                 acts.push(Act::Open(0, name, libc::O_RDONLY));
                 acts.push(Act::Open(1, self.name(draw), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
                 if draw.happens(300) {
@@ -373,7 +373,7 @@ impl Theme {
                 acts.push(Act::Copy(0, 1, self.most_cells));
                 acts.extend([Act::Close(1), Act::Close(0)]);
             }
-            ProgramKind::Rotator => {
+            Role::Rotator => {
                 let how = if draw.happens(500) { libc::O_APPEND } else { libc::O_TRUNC };
                 let (old, flags) = (format!("old{number}"), libc::O_WRONLY | libc::O_CREAT | how);
                 acts.push(Act::Open(0, name.clone(), flags));
@@ -383,27 +383,23 @@ impl Theme {
                 let first = draw.below(2) as Slot;
                 acts.extend([Act::Close(first), Act::Close(1 - first)]);
             }
-            ProgramKind::Stranger => acts.push(match draw.below(5) {
+            Role::Stranger => acts.push(match draw.below(5) {
                 0 => Act::Delete(name),
                 _ => Act::Put(name, self.cells(draw)),
             }),
-            ProgramKind::Hinter => acts.push(self.hint(draw)),
-            ProgramKind::Killer => acts.push(Act::Kill),
-            ProgramKind::Trainer
-            | ProgramKind::Maker
-            | ProgramKind::Walker
-            | ProgramKind::Clearer
-            | ProgramKind::FolderRenamer => {
+            Role::Hinter => acts.push(self.hint(draw)),
+            Role::Killer => acts.push(Act::Kill),
+            Role::Trainer | Role::Maker | Role::Walker | Role::Clearer | Role::FolderRenamer => {
                 self.folder_round(draw, kind, number, acts);
             }
         }
     }
 
     /// A program of this kind.
-    pub fn program(&self, draw: &Draw, kind: ProgramKind, number: u16, mount: Option<usize>) -> Program {
+    pub fn program(&self, draw: &Draw, kind: Role, number: u16, mount: Option<usize>) -> Program {
         let mut acts = Vec::new();
         acts.push(Act::Pause(draw.below(400)));
-        let rounds = if kind == ProgramKind::Killer { 1 } else { 1 + draw.below(4) };
+        let rounds = if kind == Role::Killer { 1 } else { 1 + draw.below(4) };
         for _ in 0..rounds {
             self.round(draw, kind, number, &mut acts);
             if draw.happens(400) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::content::CELL;
 use crate::disk::DiskPlan;
 use crate::draw::Draw;
-use crate::programs::{Act, Program, ProgramKind, Theme};
+use crate::programs::{Act, Program, Role, Theme};
 use crate::store::Faults;
 use crate::world::{MountPlan, PART_BYTES};
 
@@ -38,7 +38,7 @@ pub struct Mix {
     /// How often it is drawn, compared with the others.
     pub weight: u64,
     /// The programs that are drawn.
-    pub kinds: &'static [ProgramKind],
+    pub kinds: &'static [Role],
     /// One mount, or two and up to this many.
     pub mounts: u64,
     /// Whether a stranger changes the bucket.
@@ -72,7 +72,7 @@ pub struct Mix {
 const ONE: Mix = Mix {
     name: "",
     weight: 1,
-    kinds: &ProgramKind::PROGRAMS,
+    kinds: &Role::PROGRAMS,
     mounts: 1,
     has_stranger: false,
     has_faults: false,
@@ -94,116 +94,72 @@ const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 const LISTED: Mix =
     Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
 
-const SAVING: &[ProgramKind] =
-    &[ProgramKind::Saver, ProgramKind::Reader, ProgramKind::Lister, ProgramKind::Poller];
-const LOGGING: &[ProgramKind] =
-    &[ProgramKind::Appender, ProgramKind::Reader, ProgramKind::Renamer, ProgramKind::Poller];
-const PLAIN: &[ProgramKind] = &[
-    ProgramKind::Overwriter,
-    ProgramKind::Reader,
-    ProgramKind::Remover,
-    ProgramKind::Lister,
-    ProgramKind::Locker,
+const SAVING: &[Role] = &[Role::Saver, Role::Reader, Role::Lister, Role::Poller];
+const LOGGING: &[Role] = &[Role::Appender, Role::Reader, Role::Renamer, Role::Poller];
+const PLAIN: &[Role] = &[Role::Overwriter, Role::Reader, Role::Remover, Role::Lister, Role::Locker];
+const NAMING: &[Role] = &[Role::Lister, Role::Renamer, Role::Lister, Role::Reader];
+const LISTING: &[Role] = &[Role::Lister, Role::Scanner, Role::Reader, Role::Poller, Role::Lister];
+const STAMPING: &[Role] = &[
+    Role::Stamper,
+    Role::Stamper,
+    Role::Stamper,
+    Role::Reader,
+    Role::Saver,
+    Role::Overwriter,
+    Role::Patcher,
+    Role::Lister,
+    Role::Appender,
+    Role::Remover,
+    Role::Poller,
 ];
-const NAMING: &[ProgramKind] =
-    &[ProgramKind::Lister, ProgramKind::Renamer, ProgramKind::Lister, ProgramKind::Reader];
-const LISTING: &[ProgramKind] = &[
-    ProgramKind::Lister,
-    ProgramKind::Scanner,
-    ProgramKind::Reader,
-    ProgramKind::Poller,
-    ProgramKind::Lister,
+const SCANNING: &[Role] = &[
+    Role::Scanner,
+    Role::Scanner,
+    Role::Remover,
+    Role::Renamer,
+    Role::Saver,
+    Role::Overwriter,
+    Role::Locker,
 ];
-const STAMPING: &[ProgramKind] = &[
-    ProgramKind::Stamper,
-    ProgramKind::Stamper,
-    ProgramKind::Stamper,
-    ProgramKind::Reader,
-    ProgramKind::Saver,
-    ProgramKind::Overwriter,
-    ProgramKind::Patcher,
-    ProgramKind::Lister,
-    ProgramKind::Appender,
-    ProgramKind::Remover,
-    ProgramKind::Poller,
-];
-const SCANNING: &[ProgramKind] = &[
-    ProgramKind::Scanner,
-    ProgramKind::Scanner,
-    ProgramKind::Remover,
-    ProgramKind::Renamer,
-    ProgramKind::Saver,
-    ProgramKind::Overwriter,
-    ProgramKind::Locker,
-];
-const PATCHING: &[ProgramKind] =
-    &[ProgramKind::Patcher, ProgramKind::Reader, ProgramKind::Poller, ProgramKind::Patcher];
+const PATCHING: &[Role] = &[Role::Patcher, Role::Reader, Role::Poller, Role::Patcher];
 
-const MAPPING: &[ProgramKind] = &[
-    ProgramKind::Mapper,
-    ProgramKind::Reader,
-    ProgramKind::Appender,
-    ProgramKind::Patcher,
-    ProgramKind::Mapper,
-];
+const MAPPING: &[Role] = &[Role::Mapper, Role::Reader, Role::Appender, Role::Patcher, Role::Mapper];
 
-const ROTATING: &[ProgramKind] =
-    &[ProgramKind::Rotator, ProgramKind::Reader, ProgramKind::Rotator, ProgramKind::Poller];
-const LATE: &[ProgramKind] = &[
-    ProgramKind::Switcher,
-    ProgramKind::Switcher,
-    ProgramKind::Overwriter,
-    ProgramKind::Remover,
-    ProgramKind::Rotator,
-    ProgramKind::Saver,
-    ProgramKind::Lister,
+const ROTATING: &[Role] = &[Role::Rotator, Role::Reader, Role::Rotator, Role::Poller];
+const LATE: &[Role] = &[
+    Role::Switcher,
+    Role::Switcher,
+    Role::Overwriter,
+    Role::Remover,
+    Role::Rotator,
+    Role::Saver,
+    Role::Lister,
 ];
-const SWITCHING: &[ProgramKind] = &[
-    ProgramKind::Switcher,
-    ProgramKind::Switcher,
-    ProgramKind::Stamper,
-    ProgramKind::Reader,
-    ProgramKind::Remover,
+const SWITCHING: &[Role] = &[Role::Switcher, Role::Switcher, Role::Stamper, Role::Reader, Role::Remover];
+const COPYING: &[Role] = &[Role::Copier, Role::Overwriter, Role::Reader, Role::Copier];
+const FOLDERS: &[Role] = &[
+    Role::Trainer,
+    Role::Trainer,
+    Role::Maker,
+    Role::Walker,
+    Role::Walker,
+    Role::Clearer,
+    Role::FolderRenamer,
+    Role::Renamer,
+    Role::Reader,
+    Role::Poller,
+    Role::Saver,
+    Role::Overwriter,
+    Role::Patcher,
+    Role::Remover,
+    Role::Lister,
 ];
-const COPYING: &[ProgramKind] =
-    &[ProgramKind::Copier, ProgramKind::Overwriter, ProgramKind::Reader, ProgramKind::Copier];
-const FOLDERS: &[ProgramKind] = &[
-    ProgramKind::Trainer,
-    ProgramKind::Trainer,
-    ProgramKind::Maker,
-    ProgramKind::Walker,
-    ProgramKind::Walker,
-    ProgramKind::Clearer,
-    ProgramKind::FolderRenamer,
-    ProgramKind::Renamer,
-    ProgramKind::Reader,
-    ProgramKind::Poller,
-    ProgramKind::Saver,
-    ProgramKind::Overwriter,
-    ProgramKind::Patcher,
-    ProgramKind::Remover,
-    ProgramKind::Lister,
-];
-const READING: &[ProgramKind] = &[
-    ProgramKind::Reader,
-    ProgramKind::Poller,
-    ProgramKind::Saver,
-    ProgramKind::Reader,
-    ProgramKind::Patcher,
-    ProgramKind::Lister,
-];
-const CACHING: &[ProgramKind] =
-    &[ProgramKind::Saver, ProgramKind::Reader, ProgramKind::Reader, ProgramKind::Poller];
+const READING: &[Role] =
+    &[Role::Reader, Role::Poller, Role::Saver, Role::Reader, Role::Patcher, Role::Lister];
+const CACHING: &[Role] = &[Role::Saver, Role::Reader, Role::Reader, Role::Poller];
 
-const HINTING: &[ProgramKind] = &[
-    ProgramKind::Hinter,
-    ProgramKind::Reader,
-    ProgramKind::Saver,
-    ProgramKind::Poller,
-    ProgramKind::Hinter,
-    ProgramKind::Overwriter,
-    ProgramKind::Patcher,
-];
+const HINTING: &[Role] =
+    &[Role::Hinter, Role::Reader, Role::Saver, Role::Poller, Role::Hinter, Role::Overwriter, Role::Patcher];
 
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
@@ -464,16 +420,11 @@ impl Scenario {
         }
         if mix.has_stranger {
             let number = programs.len() as u16 + 1;
-            programs.push(theme.program(draw, ProgramKind::Stranger, number, None));
+            programs.push(theme.program(draw, Role::Stranger, number, None));
         }
         if mix.has_kills {
             let number = programs.len() as u16 + 1;
-            programs.push(theme.program(
-                draw,
-                ProgramKind::Killer,
-                number,
-                Some(draw.below(mounts) as usize),
-            ));
+            programs.push(theme.program(draw, Role::Killer, number, Some(draw.below(mounts) as usize)));
         }
         let mut objects = Vec::new();
         for name in &theme.names {

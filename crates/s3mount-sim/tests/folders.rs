@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use s3mount_sim::kernel::Listing;
-use s3mount_sim::programs::{Act, Program, ProgramKind};
+use s3mount_sim::programs::{Act, Program, Role};
 use s3mount_sim::run::run;
 use s3mount_sim::scenario::Scenario;
 use s3mount_sim::store::Faults;
@@ -29,7 +29,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
         let programs = [(1, first.to_vec()), (2, [&late, second].concat())].map(|(number, acts)| Program {
             number,
             mount: Some(0),
-            kind: ProgramKind::Maker,
+            kind: Role::Maker,
             acts: (1..).zip(acts).collect(),
         });
         let scenario = Scenario {

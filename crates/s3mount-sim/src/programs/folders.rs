@@ -1,6 +1,6 @@
 //! What programs do with folders.
 
-use super::{Act, ProgramKind, Theme};
+use super::{Act, Role, Theme};
 use crate::draw::Draw;
 use crate::kernel::Listing;
 
@@ -31,10 +31,10 @@ impl Theme {
     }
 
     /// What a program does that uses folders.
-    pub(super) fn folder_round(&self, draw: &Draw, kind: ProgramKind, number: u16, acts: &mut Vec<Act>) {
+    pub(super) fn folder_round(&self, draw: &Draw, kind: Role, number: u16, acts: &mut Vec<Act>) {
         let folder = self.folder(draw);
         match kind {
-            ProgramKind::Trainer => {
+            Role::Trainer => {
                 let beside = format!("new{number}");
                 acts.push(Act::MakeFolder(beside.clone()));
                 for _ in 0..=draw.below(3) {
@@ -60,14 +60,14 @@ impl Theme {
                     self.clear(&beside, acts);
                 }
             }
-            ProgramKind::Maker => {
+            Role::Maker => {
                 acts.push(Act::MakeFolder(folder.clone()));
                 for _ in 0..draw.below(3) {
                     let path = self.leaf(draw, &folder);
                     self.fill(draw, path, acts);
                 }
             }
-            ProgramKind::Walker => {
+            Role::Walker => {
                 acts.push(Act::List(folder.clone(), Listing::default()));
                 for _ in 0..draw.below(3) {
                     let path = self.leaf(draw, &folder);
@@ -83,7 +83,7 @@ impl Theme {
                     acts.push(self.scan(draw, folder));
                 }
             }
-            ProgramKind::Clearer => self.clear(&folder, acts),
+            Role::Clearer => self.clear(&folder, acts),
             _ => acts.push(Act::RenameFolder(folder, self.folder(draw))),
         }
     }
