@@ -107,8 +107,8 @@ async fn change(fs: &Arc<Filesystem>, name: &str, text: &mut Vec<u8>, change: Ch
             Err(error) => return Err(error),
         }
     };
-    if let Some(later) = fs.write(handle, offset as u64, &bytes, 1)? {
-        fs.clone().finish_write(later).await?;
+    if let Some(deferred) = fs.write(handle, offset as u64, &bytes, 1)? {
+        fs.clone().finish_write(deferred).await?;
     }
     let closed = fs.clone().flush(handle, |_| true).await;
     fs.release(handle);
@@ -163,8 +163,8 @@ async fn a_lock_file_is_made_by_one_of_two_mounts() {
     for bytes in ["", "locked"] {
         let lock = async |fs: &Arc<Filesystem>| {
             let (_, opened) = fs.create(ROOT, "lock", how).await.expect("nobody has published it");
-            let later = fs.write(opened.handle, 0, bytes.as_bytes(), 1).expect("memory");
-            assert!(later.is_none(), "there is memory");
+            let deferred = fs.write(opened.handle, 0, bytes.as_bytes(), 1).expect("memory");
+            assert!(deferred.is_none(), "there is memory");
             opened.handle
         };
         let (one, other) = (mount(&client), mount(&client));

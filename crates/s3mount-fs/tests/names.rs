@@ -245,8 +245,8 @@ async fn the_rest_of_a_listing_shows_what_has_changed_since_it_was_asked_for() {
     }
     let ino = look_up(&fs, "f0999").await;
     let open = fs.open_to_write(ino, WRITE).await.expect("a file").handle;
-    if let Some(later) = fs.write(open, 0, b"longer text", 1).expect("memory") {
-        fs.clone().finish_write(later).await.expect("memory");
+    if let Some(deferred) = fs.write(open, 0, b"longer text", 1).expect("memory") {
+        fs.clone().finish_write(deferred).await.expect("memory");
     }
     let replaced = create(&fs, "f0700", b"more than before").await;
     close(&fs, replaced).await;
@@ -773,8 +773,8 @@ async fn a_file_is_never_cut_by_making_room() {
 async fn who_appends_to_an_object_that_is_deleted_meanwhile_is_told_that_it_is_stale() {
     let (client, fs) = mount(ALL);
     let opened = fs.open_to_write(look_up(&fs, "old").await, APPEND).await.expect("a handle");
-    if let Some(later) = fs.append(opened.handle, b" and more", 1).expect("memory") {
-        fs.clone().finish_write(later).await.expect("the old bytes");
+    if let Some(deferred) = fs.append(opened.handle, b" and more", 1).expect("memory") {
+        fs.clone().finish_write(deferred).await.expect("the old bytes");
     }
     client.delete("old");
     let error = fs.clone().flush(opened.handle, |_| true).await.expect_err("it is gone");

@@ -58,8 +58,8 @@ async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {
 
 /// Writes at the end.
 async fn write(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8]) {
-    if let Some(later) = fs.append(handle, data, 1).expect("memory") {
-        fs.clone().finish_write(later).await.expect("memory");
+    if let Some(deferred) = fs.append(handle, data, 1).expect("memory") {
+        fs.clone().finish_write(deferred).await.expect("memory");
     }
 }
 

@@ -70,13 +70,13 @@ pub(crate) async fn write(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8])
 
 /// Writes at the end.
 pub(crate) async fn append(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8]) {
-    if let Some(later) = fs.append(handle, data, 1).expect("memory") {
-        fs.clone().finish_write(later).await.expect("memory");
+    if let Some(deferred) = fs.append(handle, data, 1).expect("memory") {
+        fs.clone().finish_write(deferred).await.expect("memory");
     }
 }
 
 pub(crate) async fn write_at(fs: &Arc<Filesystem>, handle: FileHandle, offset: u64, data: &[u8]) {
-    if let Some(later) = fs.write(handle, offset, data, 1).expect("memory") {
-        fs.clone().finish_write(later).await.expect("memory");
+    if let Some(deferred) = fs.write(handle, offset, data, 1).expect("memory") {
+        fs.clone().finish_write(deferred).await.expect("memory");
     }
 }
