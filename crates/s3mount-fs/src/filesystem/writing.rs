@@ -273,7 +273,7 @@ impl Filesystem {
     /// Does what [`write`](Self::write) has left.
     ///
     /// # Errors
-    /// Those of [`keep`](Self::keep), and of writing to a draft.
+    /// Those of [`warm_cache`](Self::warm_cache), and of writing to a draft.
     pub async fn finish_write(self: Arc<Self>, deferred: Deferred) -> Result<(), FsError> {
         match deferred {
             Deferred::Warm(request) => self.warm_cache(request).await,
