@@ -122,13 +122,13 @@ const OWNERS: &[(&str, &str)] = &[
 /// The crates of the command line that read the environment, and the test kit.
 const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-testkit", "s3mount-tools"];
 
-/// What each crate of the workspace depends on outside of its tests.
-fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+/// What each crate of the workspace depends on, outside of its tests or in these alone.
+fn dependencies(in_tests: bool) -> BTreeMap<String, BTreeSet<String>> {
     let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata of this workspace");
     let normal = |package: &cargo_metadata::Package| {
         let dependencies = package.dependencies.iter();
         dependencies
-            .filter(|dependency| dependency.kind != DependencyKind::Development)
+            .filter(|dependency| (dependency.kind == DependencyKind::Development) == in_tests)
             .map(|dependency| dependency.name.clone())
             .collect()
     };
@@ -138,7 +138,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn crates_know_only_those_below_them() {
     let allowed: BTreeMap<_, _> = EDGES.iter().copied().collect();
-    for (package, dependencies) in dependencies() {
+    for (package, dependencies) in dependencies(false) {
         let may_use =
             allowed.get(package.as_str()).unwrap_or_else(|| panic!("{package} is not in the table"));
         for used in dependencies.iter().filter(|name| name.starts_with("s3mount")) {
@@ -150,8 +150,24 @@ fn crates_know_only_those_below_them() {
 }
 
 #[test]
+fn tests_and_examples_know_no_crate_above_theirs() {
+    let all = dependencies(false);
+    for (package, used_in_tests) in dependencies(true) {
+        for used in used_in_tests.iter().filter(|name| name.starts_with("s3mount")) {
+            // All crates below `used`.
+            let (mut below, mut left) = (BTreeSet::new(), vec![used]);
+            while let Some(next) = left.pop() {
+                let further = all.get(next).into_iter().flatten().filter(|name| all.contains_key(*name));
+                left.extend(further.filter(|name| below.insert((*name).clone())));
+            }
+            assert!(!below.contains(&package), "{package} uses {used} in its tests, which stands above it");
+        }
+    }
+}
+
+#[test]
 fn each_foreign_world_has_one_door() {
-    let all = dependencies();
+    let all = dependencies(false);
     for (library, owner) in OWNERS {
         assert!(all[*owner].contains(*library), "{owner} does not use {library}: strike it out");
     }

@@ -1,7 +1,9 @@
 //! Drafts on a bucket in memory: what they show, what the store has, and what becomes of them when it fails.
 
 mod copier;
+mod copies;
 mod copy;
+mod crt;
 mod draft;
 mod faulty;
 mod memory;

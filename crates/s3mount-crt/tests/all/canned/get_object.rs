@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use s3mount_object::{ByteRange, ETag, ErrorKind, GetObject, ObjectClient as _, ObjectId};
 
-use crate::store::{
+use super::store::{
     self, ETAG, Lent, OBJECT_BYTES, Reply, Request, Store, answer, asked, content, error, get, run,
     serve_range,
 };

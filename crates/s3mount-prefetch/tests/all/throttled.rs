@@ -1,5 +1,5 @@
 //! How the read path uses a store that takes 500 requests a second, in virtual time. `cargo test -p
-//! s3mount-prefetch --test throttled -- --nocapture` prints the table.
+//! s3mount-prefetch --test all throttled -- --nocapture` prints the table.
 
 use std::sync::Arc;
 use std::sync::Mutex;

@@ -1,7 +1,5 @@
 //! A directory bucket: its listings are in no order and can't begin behind a key.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 

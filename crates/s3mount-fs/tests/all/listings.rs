@@ -1,8 +1,6 @@
 //! Large folders: how many LISTs they take, how long a listing takes, how much memory it takes, and how often
 //! the store refuses a LIST.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 

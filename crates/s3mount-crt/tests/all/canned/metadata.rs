@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ByteRange, ErrorKind, ListObjects, ObjectClient as _, ObjectWriter as _};
 
-use crate::store::{ETAG, Lent, Reply, Request, Store, answer, error, get, run};
+use super::store::{ETAG, Lent, Reply, Request, Store, answer, error, get, run};
 
 #[test]
 fn head_tells_the_version() {

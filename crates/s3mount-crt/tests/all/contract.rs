@@ -47,7 +47,7 @@ fn fill(endpoint: &str, folder: &Path, refused_keys: &[&str]) {
         objects.iter().map(|(key, bytes)| (key, BASE64_STANDARD.encode(bytes))).collect();
     let list = folder.join("objects.json");
     std::fs::write(&list, serde_json::to_vec(&bodies).expect("JSON")).expect("a file");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/fill_bucket.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/contract/fill_bucket.py");
     let mut command = Command::new(format!("{TARGET}/venv/bin/python"));
     command.args([script, endpoint, BUCKET]).arg(&list).args([PARTS_KEY, &PART_BYTES.to_string()]);
     command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);

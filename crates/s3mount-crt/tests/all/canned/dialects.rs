@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient as _};
 
-use crate::store::{Reply, Store, answer, run};
+use super::store::{Reply, Store, answer, run};
 
 async fn list(xml: &'static str) -> ListPage {
     let store = Store::new(move |_| {

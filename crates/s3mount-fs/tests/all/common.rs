@@ -1,5 +1,7 @@
 //! A filesystem over a client in memory, and callers of it.
 
+pub(crate) mod writes;
+
 use std::sync::Arc;
 use std::time::Duration;
 

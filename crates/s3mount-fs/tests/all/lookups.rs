@@ -1,8 +1,6 @@
 //! Look-ups of names that no listing has shown: how long they take at most, and what their answers say of
 //! other names.
 
-mod common;
-
 use std::time::Duration;
 
 use s3mount_fs::{FileKind, FsError, ROOT};

@@ -1,8 +1,5 @@
 //! A file that this mount writes keeps its inode, and who has it open follows it: over a client in memory.
 
-#[path = "common/writes.rs"]
-mod writes;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +10,7 @@ use s3mount_fs::{
 use s3mount_testkit::MemoryClient;
 use tokio::sync::oneshot;
 
-use self::writes::{
+use crate::common::writes::{
     APPEND, EMPTY, WRITE, another_keeping, append, look_up, mount, mount_keeping, mount_keeping_as, write,
     write_at,
 };

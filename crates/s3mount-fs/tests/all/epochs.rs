@@ -1,7 +1,5 @@
 //! Files that are read in the order of their names, more than once.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,6 @@
+//! The readers over clients in memory.
+
+mod deadlines;
+mod reader;
+mod throttled;
+mod verify;
