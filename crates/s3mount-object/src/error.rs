@@ -198,6 +198,9 @@ impl fmt::Display for ObjectError {
         if let Some(request_id) = request_id {
             write!(f, " (request id {request_id})")?;
         }
+        if self.0.kind == ErrorKind::Archived {
+            f.write_str("; restore the object before it is read: aws s3api restore-object")?;
+        }
         Ok(())
     }
 }
