@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_testkit::{MountGuard, OtherServer, content, watchdog};
 use tempfile::TempDir;
@@ -40,11 +40,9 @@ fn signed_reads_of_moto() {
         command
     };
     // moto refuses a wrong secret, which shows that it checks signatures.
-    let start = Instant::now();
     let error =
         MountGuard::new(&mut command(access_key, "wrong"), &dir).expect_err("a wrong signature").to_string();
     assert!(error.contains("SignatureDoesNotMatch"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(20), "not retried");
 
     let mount = MountGuard::new(&mut command(access_key, secret), &dir).expect("a mount");
     run_command(Command::new("diff").arg("-r").arg(&source).arg(mount.path()));

