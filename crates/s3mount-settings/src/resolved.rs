@@ -266,9 +266,33 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
-    use super::{direct_io, random_read};
+    use clap::Parser as _;
+
+    use super::{Config, FOR_EVER, MetadataTtl, direct_io, random_read};
     use crate::flags::size::Size;
+    use crate::for_tests::Args;
+
+    #[test]
+    fn names_are_believed_as_the_flags_say_and_for_ever_if_nothing_changes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().display().to_string();
+        let believed = |flags: &[&str]| {
+            let args = Args::parse_from([&["s3mount", "bucket", &dir], flags].concat());
+            let config = Config::new(&args.mount).expect("settings");
+            (config.metadata_ttl, config.negative_metadata_ttl)
+        };
+        let seconds = |seconds| MetadataTtl::For(Duration::from_secs(seconds));
+        assert_eq!(believed(&[]), (seconds(60), seconds(1)));
+        assert_eq!(
+            believed(&["--metadata-ttl", "7", "--negative-metadata-ttl", "8"]),
+            (seconds(7), seconds(8))
+        );
+        assert_eq!(believed(&["--metadata-ttl", "minimal"]).0, MetadataTtl::Minimal);
+        assert_eq!(believed(&["--metadata-ttl", "indefinite"]), (FOR_EVER, seconds(1)));
+        assert_eq!(believed(&["--immutable"]), (MetadataTtl::Indefinite, MetadataTtl::Indefinite));
+    }
 
     #[test]
     fn auto_is_no_pattern_of_direct_io() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use s3mount_fs::{FileKind, FsError, ROOT};
+use s3mount_fs::{FileKind, FsError, MetadataTtl, ROOT};
 use tokio::time::Instant;
 
 use crate::common::{bucket, mount, names, walk};
@@ -49,6 +49,47 @@ async fn no_listing_outlives_the_timeout() {
     }
     let took = start.elapsed();
     assert!(failed > 0 && took < Duration::from_millis(5100), "{failed} failed, {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_believed_for_the_ttl_and_no_longer() {
+    let client = bucket(["d/f", "d/g"]);
+    let fs = mount(&client, |config| config.metadata_ttl = MetadataTtl::For(Duration::from_secs(60)));
+    let folder = walk(&fs, "d").await.expect("a folder");
+    let look = async |name: &str| {
+        let entry = fs.lookup(folder, name).await.expect("a file");
+        (entry.name_ttl.as_secs_f64().round(), client.take_requests().list)
+    };
+    client.take_requests();
+    assert_eq!(look("f").await, (60.0, 1));
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(look("f").await, (1.0, 0), "the kernel may believe the name for the rest of the time");
+    assert_eq!(look("g").await, (1.0, 0), "it was listed with its neighbour");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(look("f").await, (60.0, 1));
+    client.delete("d/g");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(matches!(fs.lookup(folder, "g").await, Err(FsError::NotFound)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_believed_for_ever_is_never_asked_for_again() {
+    let ten_years = Duration::from_secs(10 * 365 * 86_400);
+    let client = bucket(["d/f"]);
+    let fs = mount(&client, |config| {
+        config.metadata_ttl = MetadataTtl::Indefinite;
+        config.negative_metadata_ttl = MetadataTtl::Indefinite.duration();
+    });
+    let folder = walk(&fs, "d").await.expect("a folder");
+    fs.lookup(folder, "f").await.expect("a file");
+    assert!(matches!(fs.lookup(folder, "g").await, Err(FsError::NotFound)));
+    client.take_requests();
+    client.delete("d/f");
+    client.put("d/g", "new");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(fs.lookup(folder, "f").await.expect("it is believed").name_ttl > ten_years);
+    assert!(matches!(fs.lookup(folder, "g").await, Err(FsError::NotFound)));
+    assert_eq!(client.take_requests().list, 0);
 }
 
 #[tokio::test]
