@@ -1,5 +1,6 @@
 //! Faults: what goes wrong with requests, and how often.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -176,9 +177,10 @@ impl FaultKind {
     }
 }
 
-/// The faults that have not struck all their requests yet.
+/// The faults that have not struck all their requests yet, the random numbers that choose the requests, and how many
+/// requests were struck.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<Vec<Fault>>, Sequence);
+pub(crate) struct Faults(Mutex<Vec<Fault>>, Sequence, AtomicU64);
 
 impl Faults {
     pub(crate) fn add(&self, fault: Fault) {
@@ -206,6 +208,12 @@ impl Faults {
         if fault.count == 0 {
             faults.remove(index);
         }
+        self.2.fetch_add(1, Ordering::Relaxed);
         Some(kind)
+    }
+
+    /// How many requests faults have struck.
+    pub(crate) fn struck(&self) -> u64 {
+        self.2.load(Ordering::Relaxed)
     }
 }

@@ -48,6 +48,11 @@ pub struct OpenUpload {
 }
 
 impl TestS3 {
+    /// How many requests faults have struck since the server began.
+    pub fn struck(&self) -> u64 {
+        self.shared.faults.struck()
+    }
+
     /// The object at `key`, if there is one.
     pub fn stored(&self, bucket: &str, key: &str) -> Option<Stored> {
         let object = self.shared.read().get(bucket)?.get(key)?.clone();
