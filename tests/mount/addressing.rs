@@ -20,7 +20,7 @@ fn the_bucket_is_before_the_name_of_the_host() {
         let dir = folder.path().join("mnt");
         fs::create_dir(&dir).expect("a mount point");
         let endpoint = server.endpoint().replace("127.0.0.1", "localhost");
-        let flags = ["--foreground", "--no-hedging", "--allow=write", "--addressing", "virtual"];
+        let flags = ["--foreground", "--allow=write", "--addressing", "virtual"];
         let mount = MountGuard::new(&mut s3mount(&endpoint, BUCKET, &dir, &flags), &dir).expect("a mount");
         assert_eq!(fs::read(mount.path().join("d/f")).expect("a file"), b"text");
         fs::write(mount.path().join("d/g"), "more").expect("a new file");

@@ -19,7 +19,7 @@ fn append(path: &Path, line: &[u8]) -> std::io::Result<()> {
 
 fn world(flags: &[&str]) -> World {
     let log = content("log", 0, 1 << 20);
-    World::new(TestS3::builder().object(BUCKET, "log", log), &[&ALL, flags].concat())
+    World::counting(TestS3::builder().object(BUCKET, "log", log), &[&ALL, flags].concat())
 }
 
 fn stored(world: &World, key: &str) -> Vec<u8> {
@@ -68,7 +68,7 @@ fn with_a_delay_appends_wait_for_nothing_and_are_uploaded_together() {
     let stats = world.server.stats();
     assert!(stats.get_object.bytes <= 1 << 20 && stats.put_object.requests <= 10, "{stats:?}");
     // A file that is written otherwise is an object once it is closed.
-    fs::write(world.path("other"), "now").expect("a file");
+    world.write("other", "now");
     assert_eq!(stored(&world, "other"), b"now");
 }
 

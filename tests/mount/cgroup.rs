@@ -89,8 +89,7 @@ fn many_readers_of_all_kinds_and_a_million_names_fit_the_bound() {
     let world = World::new(server, &["--memory-limit", "128MiB", "--metadata-limit", "16MiB"]);
     // Without a group, only the resident size shows whether the daemon keeps to the bound.
     group.iter().for_each(|group| group.add(world.mount.pid()));
-    let files: Vec<_> =
-        (0..256).map(|index| File::open(world.path(&format!("d/{index:03}"))).expect("a file")).collect();
+    let files: Vec<_> = (0..256).map(|index| world.open(&format!("d/{index:03}"))).collect();
     std::thread::scope(|scope| {
         for (index, file) in files.iter().enumerate().take(64) {
             scope.spawn(move || check_stream(file.take(24 * MIB), &format!("d/{index:03}"), 0, 128 << 10));
@@ -130,7 +129,7 @@ fn the_default_limits_fit_a_small_group() {
         });
         std::thread::scope(|scope| {
             for reader in 0..32 {
-                let file = File::open(world.path("f")).expect("a file");
+                let file = world.open("f");
                 scope.spawn(move || {
                     let at = reader * 32 * MIB;
                     let mut buffer = vec![0; MIB as usize];

@@ -64,7 +64,7 @@ fn write_half(mount: &MountGuard, name: &str) -> File {
 
 #[test]
 fn only_the_uploads_of_a_killed_daemon_are_aborted() {
-    let world = World::new(server(), &ALL);
+    let world = World::counting(server(), &ALL);
     let dir = world.folder().join("other");
     fs::create_dir(&dir).expect("a folder");
     let other = world.also(&dir, &ALL);
@@ -141,7 +141,7 @@ fn a_rename_that_was_cut_off_is_undone_or_finished() {
         (fault(FaultKind::Stall(4000), Operation::ListObjects, "new/"), 12, 12, "rename undone"),
         (fault(busy(), Operation::DeleteObject, "old/2"), 12, 4, "rename finished"),
     ] {
-        let world = World::new(server(), &ALL);
+        let world = World::counting(server(), &ALL);
         fs::metadata(world.path("old")).expect("a folder");
         assert!(fs::metadata(world.path("new")).is_err());
         world.server.fault(fault);
@@ -202,7 +202,7 @@ fn what_was_written_since_stays() {
 #[test]
 fn nothing_is_lost_whenever_the_daemon_is_killed() {
     for round in 0..8 {
-        let world = World::new(server(), &ALL);
+        let world = World::counting(server(), &ALL);
         fs::metadata(world.path("old/0/0")).expect("a file");
         for (operation, share) in [(Operation::CopyObject, 0.5), (Operation::DeleteObject, 0.5)] {
             world.server.fault(Fault::new(FaultKind::Stall(30)).on(operation).share(share));
@@ -239,7 +239,7 @@ fn an_upload_without_a_name_is_told_and_left_alone() {
     // The client sends it twice before it says so.
     world.server.fault(Fault::new(FaultKind::LostAnswer).on(Operation::CreateMultipartUpload).times(2));
     let bytes = content("file", 0, 20 * MIB as usize);
-    fs::write(world.path("file"), &bytes).expect("a file");
+    world.write("file", &bytes);
     assert!(world.server.stored(BUCKET, "file").expect("an object").bytes() == bytes);
     let lost = uploads(&world).len();
     assert!(lost > 0, "the server has begun uploads that nobody knows");
@@ -257,7 +257,7 @@ fn an_upload_without_a_name_is_told_and_left_alone() {
 #[test]
 fn a_mount_that_ends_leaves_no_journal() {
     let mut world = World::new(server(), &ALL);
-    fs::write(world.path("file"), content("file", 0, 20 * MIB as usize)).expect("a file");
+    world.write("file", content("file", 0, 20 * MIB as usize));
     fs::rename(world.path("old"), world.path("new")).expect("a rename");
     assert_eq!(journals(&world), 1);
     world.remount(&[]);

@@ -17,7 +17,7 @@ const FLAGS: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 fn world() -> World {
     let server = TestS3::builder().opaque_etags().synthetic(BUCKET, "large", LARGE);
-    World::new(server.synthetic(BUCKET, "small", 1000).synthetic(BUCKET, "d/middle", 20 * MIB), &FLAGS)
+    World::counting(server.synthetic(BUCKET, "small", 1000).synthetic(BUCKET, "d/middle", 20 * MIB), &FLAGS)
 }
 
 /// What was asked of the store since the last call.
@@ -85,7 +85,7 @@ fn copy_range(mut from: &File, at: u64, mut to: &File, offset: u64, len: u64) ->
 #[test]
 fn ranges_are_copied_and_read_before_the_file_is_closed() {
     let world = world();
-    let middle = File::open(world.path("d/middle")).expect("a file");
+    let middle = world.open("d/middle");
     let path = world.path("ranges");
     let mut file = File::create(&path).expect("a file");
     let head = content("head", 0, 3 << 20);
@@ -107,7 +107,7 @@ fn ranges_are_copied_and_read_before_the_file_is_closed() {
     drop(file);
     drop(other);
     for name in ["ranges", "other"] {
-        assert!(fs::read(world.path(name)).expect("a file") == expected, "{name}");
+        assert!(world.read(name) == expected, "{name}");
     }
     wait_for("no upload is left", || world.server.open_uploads(BUCKET).is_empty());
 }

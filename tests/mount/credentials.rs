@@ -269,7 +269,7 @@ fn sts_is_asked_again_for_a_web_identity() {
         let token = file("token", "a token of Kubernetes");
         let dir = folder.path().join("mnt");
         fs::create_dir(&dir).expect("a mount point");
-        let flags = ["--foreground", "--no-hedging", "--ca-bundle", &bundle, "--region", "us-east-1"];
+        let flags = ["--foreground", "--ca-bundle", &bundle, "--region", "us-east-1"];
         let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
         without_credentials(&mut command)
             .env("AWS_WEB_IDENTITY_TOKEN_FILE", token)

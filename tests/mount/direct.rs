@@ -1,7 +1,6 @@
 //! `--direct-io auto`. If the page cache cannot hold a data set, its large files go around the page cache
 //! while their readers ask for large pieces. They come back to it when their readers ask for small pieces.
 
-use std::fs::File;
 use std::process::{Command, Stdio};
 
 use s3mount_testkit::{Builder, TestS3};
@@ -25,7 +24,7 @@ fn world(count: u64) -> World {
     // The name of this file comes first, so that the mount does not expect a reader to open it after the
     // others.
     let server = files(count).synthetic(BUCKET, "d/-.npz", 1 << 50);
-    let world = World::new(server, &["--memory-limit", "256MiB", "--direct-io", "auto"]);
+    let world = World::counting(server, &["--memory-limit", "256MiB", "--direct-io", "auto"]);
     // The mount knows the size of a data set from its listings, so the folder is listed before it is read.
     assert_eq!(world.path("d").read_dir().expect("a folder").count() as u64, count + 1);
     world
@@ -33,7 +32,7 @@ fn world(count: u64) -> World {
 
 /// Reads a file to its end, in pieces of `piece` bytes, and compares it with the object.
 fn read(world: &World, index: u64, piece: u64) {
-    let file = File::open(world.path(&name(index))).expect("a file");
+    let file = world.open(&name(index));
     assert_eq!(check_stream(file, &name(index), 0, piece as usize), SIZE);
 }
 
@@ -112,7 +111,7 @@ with open(sys.argv[1], 'rb') as file:
 fn a_file_that_is_open_both_ways_is_one_file() {
     let world = world(2);
     // This handle goes around the page cache. Others read the file in many ways while it is open.
-    let open = File::open(world.path(&name(0))).expect("a file");
+    let open = world.open(&name(0));
     let (pieces, _) = check_windows(&world, "mixed", &name(0), 100, 8 * KIB);
     assert_eq!(pieces, 4 * (100 + 25 + 12 + 25 + 25 + 25));
     assert_eq!(check_stream(open, &name(0), 0, MIB as usize), SIZE);
@@ -129,7 +128,7 @@ fn a_file_that_is_mapped_by_the_one_who_has_it_open_directly_is_one_file() {
 
 #[test]
 fn what_the_page_cache_may_hold_stays_there() {
-    let world = World::new(files(4), &["--direct-io", "auto"]);
+    let world = World::counting(files(4), &["--direct-io", "auto"]);
     (0..4).for_each(|index| assert_eq!(check_file(&world.path(&name(index)), &name(index)), SIZE));
     assert_eq!(world.gauge("direct_opens"), 0);
 }
@@ -139,7 +138,7 @@ fn a_control_group_bounds_the_page_cache_of_its_readers() {
     // The group is made before the mount, so that it is dropped after the mount. It needs root, and a machine
     // that allows control groups.
     let Some(group) = Group::new(96 * MIB) else { return };
-    let world = World::new(files(8), &["--direct-io", "auto"]);
+    let world = World::counting(files(8), &["--direct-io", "auto"]);
     let read = |mut command: Command, index| {
         command.arg(format!("if={}", world.path(&name(index)).display())).args(["bs=1M", "status=none"]);
         check_output(command, index);

@@ -64,7 +64,7 @@ fn names_of_a_fresh_mount_are_found_without_listing_their_folder() {
         .iter()
         .fold(TestS3::builder(), |builder, key| builder.object(DIRECTORY_BUCKET, key, key.clone()));
     let world = world(builder.synthetic(DIRECTORY_BUCKET, "only/a/prefix/large", 20 * MIB), &[]);
-    assert_eq!(fs::read(world.path("a/deep/0001.txt")).expect("a file"), b"a/deep/0001.txt");
+    assert_eq!(world.read("a/deep/0001.txt"), b"a/deep/0001.txt");
     assert_eq!(check_file(&world.path("only/a/prefix/large"), "only/a/prefix/large"), 20 * MIB);
     assert!(world.path("only/a").is_dir() && !world.path("only/b").exists());
     let stats = world.server.stats();
@@ -76,7 +76,7 @@ fn names_of_a_fresh_mount_are_found_without_listing_their_folder() {
 #[test]
 fn a_file_is_renamed_by_one_request() {
     let world = world(TestS3::builder().object(DIRECTORY_BUCKET, "there", "old"), &WRITES);
-    fs::write(world.path("draft"), "new text").expect("a file");
+    world.write("draft", "new text");
     let no_replace = |to: &str| {
         let [from, to] = [world.path("draft"), world.path(to)];
         renameat2(AT_FDCWD, &from, AT_FDCWD, &to, RenameFlags::RENAME_NOREPLACE)
@@ -92,7 +92,7 @@ fn a_file_is_renamed_by_one_request() {
     );
     fs::rename(world.path("free"), world.path("there")).expect("it is replaced");
     assert_eq!(world.server.keys(DIRECTORY_BUCKET), ["there"]);
-    assert_eq!(fs::read(world.path("there")).expect("a file"), b"new text");
+    assert_eq!(world.read("there"), b"new text");
     assert_eq!(world.server.stats().copy_object.requests, 0);
 }
 
@@ -112,13 +112,13 @@ fn files_are_written_changed_copied_and_deleted() {
         .expect("an append");
     let copy = world.path("run/copy.bin");
     run("cp", &[&large, &copy]);
-    fs::write(world.path("run/small"), "small").expect("a file");
+    world.write("run/small", "small");
     fs::rename(world.path("run"), world.path("done")).expect("a folder's new name");
     let expected = [bytes, b"end".to_vec()].concat();
     let stored = world.stored_below("done/");
     assert_eq!(stored.keys().collect::<Vec<_>>(), ["", "copy.bin", "large.bin", "small"]);
     assert!(stored["large.bin"] == expected && stored["copy.bin"] == expected);
-    assert!(fs::read(world.path("done/large.bin")).expect("a file") == expected);
+    assert!(world.read("done/large.bin") == expected);
     run("rm", &["-r".as_ref(), world.path("done").as_os_str()]);
     wait_for("nothing is left", || world.server.keys(DIRECTORY_BUCKET).is_empty());
     assert!(world.server.open_uploads(DIRECTORY_BUCKET).is_empty() && !world.path("done").exists());

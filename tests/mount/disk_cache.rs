@@ -59,7 +59,7 @@ impl Cache {
 /// Drops the pages of these files of the mount from the kernel's cache, and of no other test's files.
 fn drop_pages<'a>(world: &World, keys: impl IntoIterator<Item = &'a str>) {
     for key in keys {
-        let file = File::open(world.path(key)).expect("a file");
+        let file = world.open(key);
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
     }
 }
@@ -72,7 +72,7 @@ pub(crate) const FILES: [(&str, u64); 3] =
 pub(crate) fn world(cache: &Cache, more: &[&str]) -> World {
     let server =
         FILES.iter().fold(TestS3::builder(), |server, (key, size)| server.synthetic(BUCKET, key, *size));
-    World::new(server, &cache.flags(more))
+    World::counting(server, &cache.flags(more))
 }
 
 /// Reads all files, until all of them are kept.
@@ -134,7 +134,7 @@ fn a_later_mount_reads_from_the_disk() {
         world.remount(&cache.flags(&[]));
         for (key, size) in FILES {
             assert_eq!(check_file(&world.path(key), key), size);
-            let file = File::open(world.path(key)).expect("a file");
+            let file = world.open(key);
             for turn in 0..50 {
                 let (mut piece, at) = (vec![0; 5000], mix(turn) % (size - 5000));
                 file.read_exact_at(&mut piece, at).expect("a piece");
@@ -170,7 +170,7 @@ fn another_version_is_fetched() {
     fill(&world, &cache);
     world.server.put(BUCKET, "small", "new content");
     world.remount(&cache.flags(&[]));
-    assert_eq!(fs::read(world.path("small")).expect("a file"), b"new content");
+    assert_eq!(world.read("small"), b"new content");
     assert_eq!(world.server.stats().get_object.requests, 1);
 }
 
@@ -194,9 +194,9 @@ fn pieces_are_kept_and_holes_are_filled() {
     const SIZE: u64 = 64 * MIB;
     const UNIT: u64 = 128 * KIB;
     let cache = Cache::new();
-    let mut world = World::new(TestS3::builder().synthetic(BUCKET, "f", SIZE), &cache.flags(&[]));
+    let mut world = World::counting(TestS3::builder().synthetic(BUCKET, "f", SIZE), &cache.flags(&[]));
     let read = |world: &World| {
-        let file = File::open(world.path("f")).expect("a file");
+        let file = world.open("f");
         for turn in 0..60 {
             let (mut piece, at) = (vec![0; UNIT as usize], mix(turn) % (SIZE / UNIT) * UNIT);
             file.read_exact_at(&mut piece, at).expect("a piece");
@@ -309,10 +309,10 @@ fn the_rest_of_a_file_that_is_opened_again_is_kept() {
     // A disk that can't keep up drops some of what is read, and only a file of which half is kept has a turn.
     let _ram = mount_tmpfs(cache.path(), "mode=0700");
     let server = TestS3::builder().synthetic(BUCKET, "large", SIZE);
-    let world = World::new(server, &cache.flags(&["--max-cache-size", "1GiB"]));
+    let world = World::counting(server, &cache.flags(&["--max-cache-size", "1GiB"]));
     let read = |len: u64| {
         let mut piece = vec![0; MIB as usize];
-        let file = File::open(world.path("large")).expect("a file");
+        let file = world.open("large");
         for at in 0..len / MIB {
             file.read_exact_at(&mut piece, at * MIB).expect("a piece");
             wait_for("what was read is kept", || world.gauge("disk_cache_queued_bytes") == 0);
@@ -342,7 +342,7 @@ fn a_cache_keeps_to_its_size() {
     let cache = Cache::new();
     let names: Vec<_> = (0..40).map(|index| format!("d/{index:02}")).collect();
     let server = names.iter().fold(TestS3::builder(), |server, name| server.synthetic(BUCKET, name, MIB));
-    let world = World::new(server, &cache.flags(&["--max-cache-size", "16MiB"]));
+    let world = World::counting(server, &cache.flags(&["--max-cache-size", "16MiB"]));
     for _ in 0..3 {
         for name in &names {
             assert_eq!(check_file(&world.path(name), name), MIB);

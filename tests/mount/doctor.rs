@@ -69,7 +69,7 @@ fn server(builder: Builder) -> TestS3 {
 }
 
 #[test]
-fn all_is_well() {
+fn a_mount_that_would_work_passes_all_checks() {
     let server = server(TestS3::builder().region("eu-west-1"));
     let report = Report::of(&server, &["--foreground"]);
     for (name, said) in [
@@ -103,7 +103,7 @@ fn writing_is_tried_when_it_is_asked_for() {
 }
 
 #[test]
-fn permissions_that_are_missing_one_by_one() {
+fn each_missing_permission_is_named() {
     let server = server(TestS3::builder());
     for (operation, name, permission) in [
         (Operation::ListObjects, "LIST", "grant s3:ListBucket on arn:aws:s3:::data"),
@@ -124,7 +124,7 @@ fn permissions_that_are_missing_one_by_one() {
 }
 
 #[test]
-fn a_ca_bundle_of_the_environment_that_is_not_there() {
+fn a_ca_bundle_of_the_environment_that_is_not_there_is_named() {
     let report = Report::new(&[], |command| {
         command.env("AWS_CA_BUNDLE", "/no/such.pem");
     });
@@ -132,7 +132,7 @@ fn a_ca_bundle_of_the_environment_that_is_not_there() {
 }
 
 #[test]
-fn a_clock_that_is_wrong() {
+fn a_clock_that_is_wrong_is_found() {
     let server = server(TestS3::builder());
     server.fault(Fault::new(FaultKind::Clock(-120)));
     let report = Report::of(&server, &[]);
@@ -146,7 +146,7 @@ fn a_clock_that_is_wrong() {
 }
 
 #[test]
-fn a_bucket_that_is_elsewhere_or_nowhere() {
+fn a_bucket_that_is_elsewhere_or_nowhere_is_found() {
     let server = server(TestS3::builder().region("eu-west-1"));
     Report::of(&server, &["--region", "us-west-2"]).finds("region", "fail", "pass --region eu-west-1");
     let endpoint = server.endpoint();
@@ -160,7 +160,7 @@ fn a_bucket_that_is_elsewhere_or_nowhere() {
 }
 
 #[test]
-fn stores_that_do_not_answer() {
+fn stores_that_do_not_answer_are_found() {
     let nobody = Report::new(&[BUCKET, "--endpoint-url", "http://127.0.0.1:1"], |_| {});
     nobody.finds("endpoint", "fail", "cannot reach http://127.0.0.1:1");
     let server = server(TestS3::builder());
@@ -172,14 +172,14 @@ fn stores_that_do_not_answer() {
 }
 
 #[test]
-fn a_store_that_is_far() {
+fn a_store_that_is_far_is_warned_of() {
     let server = server(TestS3::builder());
     server.fault(Fault::new(FaultKind::Stall(300)).on(Operation::ListObjects));
     Report::of(&server, &[]).finds("endpoint", "warn", "the store is far or busy");
 }
 
 #[test]
-fn credentials_that_are_refused_or_over() {
+fn credentials_that_are_refused_or_over_are_told_apart() {
     let server = server(TestS3::builder().credentials("another"));
     let report = Report::of(&server, &[]);
     report.finds("access", "fail", "InvalidAccessKeyId");
@@ -193,7 +193,7 @@ fn credentials_that_are_refused_or_over() {
 }
 
 #[test]
-fn folders_and_flags_that_cannot_be_used() {
+fn folders_and_flags_that_cannot_be_used_are_named() {
     let server = server(TestS3::builder());
     let folder = TempDir::new().expect("a folder");
     std::fs::write(folder.path().join("f"), "").expect("a file");
@@ -210,7 +210,7 @@ fn folders_and_flags_that_cannot_be_used() {
 }
 
 #[test]
-fn a_mount_that_lives_and_one_whose_daemon_was_killed() {
+fn a_mount_that_lives_is_told_from_one_whose_daemon_was_killed() {
     let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
     let dir = world.mount.path().to_owned();
     let look = |world: &World| Report::of(&world.server, &[dir.to_str().expect("UTF-8")]);

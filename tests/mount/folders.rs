@@ -21,7 +21,7 @@ fn server() -> Builder {
 }
 
 fn world(flags: &[&str]) -> World {
-    World::new(server(), flags)
+    World::counting(server(), flags)
 }
 
 /// What `server` holds in `old/`.
@@ -113,7 +113,7 @@ fn without_the_flag_mv_copies() {
 #[test]
 fn names_and_bytes_are_at_the_new_place_at_once() {
     let world = world(&ALL);
-    let mut reader = File::open(world.path("old/sub/d")).expect("a file");
+    let mut reader = world.open("old/sub/d");
     assert_eq!(names(&world, "old"), ["a", "b", "c", "sub"]);
     assert_eq!(rename(&world, "old", "new"), None);
     assert_eq!((world.stored_below("new/"), world.stored_below("old/").len()), (five(), 0));
@@ -123,7 +123,7 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
     );
     assert_eq!(names(&world, "new/sub"), ["d", "e"]);
     assert_eq!(errno(fs::read(world.path("old/a"))), Some(libc::ENOENT));
-    assert_eq!(fs::read(world.path("new/sub/e")).expect("a file"), b"sub/e");
+    assert_eq!(world.read("new/sub/e"), b"sub/e");
     let mut text = String::new();
     reader.read_to_string(&mut text).expect("a file that was renamed while it was open");
     assert_eq!(text, "sub/d");
@@ -131,8 +131,8 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
     fs::create_dir_all(world.path("old/sub")).expect("folders");
     assert_eq!((names(&world, "old"), names(&world, "old/sub")), (vec!["sub".to_owned()], vec![]));
     assert_eq!(errno(fs::read(world.path("old/a"))), Some(libc::ENOENT));
-    fs::write(world.path("old/a"), "another").expect("a file");
-    assert_eq!(fs::read(world.path("new/a")).expect("a file"), b"a");
+    world.write("old/a", "another");
+    assert_eq!(world.read("new/a"), b"a");
     // Back into a folder that is there, and that is empty but for a folder.
     fs::remove_file(world.path("old/a")).expect("gone");
     fs::remove_dir(world.path("old/sub")).expect("gone");
@@ -154,8 +154,8 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
 fn readers_with_open_files_go_on() {
     let world = world(&ALL);
     let content = content("large", 0, 40 * MIB as usize);
-    fs::write(world.path("old/large"), &content).expect("a file");
-    let reader = File::open(world.path("old/large")).expect("a file");
+    world.write("old/large", &content);
+    let reader = world.open("old/large");
     let mut head = vec![0; 4096];
     reader.read_exact_at(&mut head, 0).expect("its beginning");
     for (from, to) in [("old", "new"), ("new", "newer")] {
@@ -165,14 +165,14 @@ fn readers_with_open_files_go_on() {
             assert!(head == content[at as usize..][..4096], "{at} after the way to {to}");
         }
     }
-    assert!(fs::read(world.path("newer/large")).expect("a file") == content);
+    assert!(world.read("newer/large") == content);
 }
 
 #[test]
 fn files_that_are_being_written_move_too() {
     let world = world(&ALL);
     let (large, more) = (content("large", 0, 20 * MIB as usize), content("more", 0, 12 * MIB as usize));
-    fs::write(world.path("old/sub/edited"), &large).expect("a file");
+    world.write("old/sub/edited", &large);
     // One that is new, one of which parts are uploaded, one that is short, one that is changed and of which parts are
     // uploaded, one that was synced, one that only stands open.
     let create = |name: &str| File::create(world.path(name)).expect("a file");
@@ -228,7 +228,7 @@ fn what_has_the_new_name_is_only_replaced_if_it_is_empty() {
     assert_eq!(rename(&world, "old", "empty"), None);
     assert_eq!(world.stored_below("empty/"), five());
     assert_eq!(rename(&world, "empty", "marked"), None);
-    assert_eq!(fs::read(world.path("marked/sub/d")).expect("a file"), b"sub/d");
+    assert_eq!(world.read("marked/sub/d"), b"sub/d");
     // The folder's marker goes with it.
     assert_eq!(rename(&world, "marked", "old"), None);
     assert_eq!(world.server.keys(BUCKET).iter().filter(|key| key.starts_with("marked")).count(), 0);
@@ -250,7 +250,7 @@ fn a_large_object_moves_with_its_folder() {
     let world = World::new(server().synthetic(BUCKET, "old/large", size), &ALL);
     assert_eq!(rename(&world, "old", "new"), None);
     assert_eq!((world.server.keys(BUCKET).len(), names(&world, "new").len()), (7, 5));
-    let file = File::open(world.path("new/large")).expect("a file");
+    let file = world.open("new/large");
     assert_eq!(file.metadata().expect("attributes").len(), size);
     let mut buffer = vec![0; MIB as usize];
     for offset in [0, 256 * MIB - 1000, 5 * GIB + 17, size - MIB] {
@@ -298,7 +298,7 @@ fn a_rename_that_fails_has_changed_nothing() {
     assert_eq!((world.stored_below("old/"), world.stored_below("new/").len()), (five(), 0));
     nix::unistd::close(draft).expect("what was written");
     assert_eq!(
-        (fs::read(world.path("old/a")).expect("a file"), names(&world, "old/sub")),
+        (world.read("old/a"), names(&world, "old/sub")),
         (b"a!".to_vec(), vec!["d".to_owned(), "e".into()])
     );
     world.server.clear_faults();

@@ -103,17 +103,17 @@ fn a_file_that_is_emptied_or_made_anew_keeps_nothing() {
     for name in ["a.json", "b.json", "c.json"] {
         put(&world, name, "{}", &BESIDE);
     }
-    fs::write(world.path("a.json"), "[]").expect("a file");
+    world.write("a.json", "[]");
     assert_eq!(beside(&world, "a.json"), new);
     fs::remove_file(world.path("b.json")).expect("gone");
-    fs::write(world.path("b.json"), "[]").expect("a file");
+    world.write("b.json", "[]");
     assert_eq!(beside(&world, "b.json"), new);
     // Also one that somebody else has changed in place, and has open still.
     let mut other = OpenOptions::new().append(true).open(world.path("c.json")).expect("a file");
     other.write_all(b"[]").expect("a write");
     other.sync_all().expect("it is stored");
     assert_eq!(beside(&world, "c.json"), all());
-    fs::write(world.path("c.json"), "[]").expect("a file");
+    world.write("c.json", "[]");
     drop(other);
     assert_eq!(beside(&world, "c.json"), new);
 }

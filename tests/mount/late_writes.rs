@@ -87,7 +87,7 @@ fn a_late_request_undoes_nothing_and_is_no_strangers() {
     close(next);
     close(made);
     assert_eq!(stored("again").as_deref(), Some(&b"A"[..]));
-    assert_eq!(fs::read(world.path("again")).expect("a file"), b"A");
+    assert_eq!(world.read("again"), b"A");
     assert_eq!(stored("pid").as_deref(), Some(&b"1234"[..]));
     assert_eq!(stored("state").as_deref(), Some(&b"the same"[..]));
     assert_eq!(stored("there").as_deref(), Some(&b"and back"[..]));

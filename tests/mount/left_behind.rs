@@ -275,7 +275,7 @@ fn a_limit_of_cpu_time_ends_no_daemon() {
     let log = world.mount.stderr();
     assert!(log.contains("limit of CPU time (ulimit -t) is raised") && log.contains("seconds=2000"), "{log}");
     kill(Pid::from_raw(world.mount.pid() as i32), Signal::SIGXCPU).expect("a signal");
-    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text\n");
+    assert_eq!(world.read("d/f"), b"text\n");
 }
 
 #[test]

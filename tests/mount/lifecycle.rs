@@ -233,8 +233,8 @@ fn a_signal_that_is_to_be_ignored_is() {
 
 /// A mount that was asked to end while a large file of it is open, and this open file.
 fn ending() -> (World, File) {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", 4096 * MIB), &[]);
-    let mut file = File::open(world.path("f")).expect("a file");
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "f", 4096 * MIB), &[]);
+    let mut file = world.open("f");
     file.read_exact(&mut [0; 4096]).expect("a read");
     kill(Pid::from_raw(world.mount.pid() as i32), Signal::SIGTERM).expect("a signal");
     let dir = world.mount.path().display().to_string();

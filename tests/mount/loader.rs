@@ -20,7 +20,7 @@ fn epoch(kind: &str, root: &Path, truth: &Path) -> usize {
 }
 
 #[test]
-fn a_shuffled_epoch_of_files_and_one_of_tar_shards() {
+fn a_loader_reads_right_bytes_from_shuffled_files_and_from_tar_shards() {
     let folder = TempDir::new().expect("a folder");
     let (truth, bucket) = (folder.path().join("truth"), folder.path().join("bucket"));
     fs::create_dir_all(bucket.join("shards")).expect("a folder");
@@ -39,7 +39,7 @@ fn a_shuffled_epoch_of_files_and_one_of_tar_shards() {
     }
     run("cp", &["-r", &truth.display().to_string(), &bucket.join("files").display().to_string()]);
     let server = TestS3::builder().folder(BUCKET, &bucket).expect("a bucket");
-    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let world = World::counting(server, &["--memory-limit", "256MiB"]);
     assert_eq!(epoch("files", &world.path("files"), &truth), 1000);
     let stats = world.server.stats();
     assert!(stats.get_object.requests <= 1000, "{} GETs for 1000 files", stats.get_object.requests);

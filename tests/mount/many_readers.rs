@@ -36,8 +36,8 @@ fn read_at_random<'a>(
 #[test]
 fn the_store_gets_the_requests_of_all_readers() {
     const READERS: u64 = 400;
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &[]);
-    let file = File::open(world.path("f")).expect("a file");
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "f", GIB), &[]);
+    let file = world.open("f");
     world.server.freeze(true);
     thread::scope(|scope| {
         let readers = read_at_random(scope, &file, "f", READERS);
@@ -50,8 +50,8 @@ fn the_store_gets_the_requests_of_all_readers() {
 #[test]
 fn a_file_in_memory_is_read_beside_readers_who_wait() {
     let server = TestS3::builder().synthetic(BUCKET, "slow", GIB).synthetic(BUCKET, "told", 100 * KIB);
-    let world = World::new(server, &[]);
-    let file = File::open(world.path("slow")).expect("a file");
+    let world = World::counting(server, &[]);
+    let file = world.open("slow");
     world.server.fault(Fault { key_contains: "slow".to_owned(), ..Fault::new(FaultKind::Freeze) });
     let mut hints = OpenOptions::new().write(true).open(world.path(".s3mount/prefetch")).expect("the hints");
     hints.write_all(b"told\n").expect("a hint");

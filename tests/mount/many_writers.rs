@@ -29,7 +29,7 @@ fn sixty_four_writers_and_sixteen_readers_fit_the_memory_limit() {
             let (world, is_over) = (&world, &is_over);
             scope.spawn(move || {
                 let key = format!("read/{reader}");
-                let mut file = File::open(world.path(&key)).expect("a file");
+                let mut file = world.open(&key);
                 let (mut buffer, mut at) = (vec![0; 256 << 10], 0);
                 while !is_over.load(Ordering::Relaxed) && at < GIB {
                     file.read_exact(&mut buffer).expect("a read");

@@ -1,7 +1,6 @@
 //! Programs read windows of a map at random. The daemon refuses the kernel's read-arounds, and lowers the
 //! readahead of files that are opened again. No program ever sees a refusal.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,7 +28,7 @@ fn world() -> World {
 
 fn world_with(flags: &[&str]) -> World {
     let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 64 * GIB);
-    let world = World::new(server, &[&["--memory-limit", "256MiB"], flags].concat());
+    let world = World::counting(server, &[&["--memory-limit", "256MiB"], flags].concat());
     world.path("d/tokens.bin").metadata().expect("a file");
     world.server.reset_stats();
     world
@@ -114,14 +113,14 @@ fn a_program_of_a_random_kind_runs() {
             // of its pages are refused.
             scope.spawn(|| {
                 for _ in 0..300 {
-                    File::open(world.path("e/other")).expect("a file");
+                    world.open("e/other");
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
             run(world.path("d/program").to_str().expect("a path"), &["--help"])
         });
         assert!(said == help, "round {round}");
-        let file = File::open(world.path("d/program")).expect("a file");
+        let file = world.open("d/program");
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
     }
     assert!(world.gauge("refused_readaheads") > refused);
@@ -130,7 +129,7 @@ fn a_program_of_a_random_kind_runs() {
 #[test]
 fn a_file_that_was_read_at_random_is_read_in_order() {
     let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 256 * MIB);
-    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let world = World::counting(server, &["--memory-limit", "256MiB"]);
     check_windows(&world, "kept", "d/tokens.bin", 100, 8 * KIB);
     assert!(world.gauge("refused_readaheads") >= 100);
     let reads = world.gauge("reads");
@@ -144,7 +143,7 @@ fn a_file_that_was_read_at_random_is_read_in_order() {
 #[test]
 fn preads_of_a_mib_anywhere_are_probed_once() {
     let world = world();
-    let file = File::open(world.path("d/tokens.bin")).expect("a file");
+    let file = world.open("d/tokens.bin");
     let mut buffer = vec![0; MIB as usize];
     for index in 1..=60u64 {
         let offset = mix(index) % 36_000 * MIB + index * 4 * KIB;
@@ -176,7 +175,7 @@ fn what_is_read_in_order_through_a_map_is_not_refused() {
 #[test]
 fn a_small_readahead_is_kept() {
     let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 64 * GIB);
-    let world = World::new(server, &["--read-ahead", "128KiB"]);
+    let world = World::counting(server, &["--read-ahead", "128KiB"]);
     check_windows(&world, "kept", "d/tokens.bin", 50, 8 * KIB);
     check_windows(&world, "reopened", "d/tokens.bin", 50, 8 * KIB);
     assert_eq!(world.gauge("refused_readaheads"), 0);

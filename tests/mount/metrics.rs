@@ -86,7 +86,7 @@ fn scrape(world: &World) -> Samples {
 #[test]
 fn a_scrape_parses_and_tells_what_the_store_has_seen() {
     let server = TestS3::builder().synthetic(BUCKET, "a/one.bin", 20 * MIB).synthetic(BUCKET, "two.bin", MIB);
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     let before = scrape(&world);
     for name in ["a/one.bin", "two.bin"] {
         fs::read(world.path(name)).expect("its bytes");
@@ -141,7 +141,7 @@ fn prometheus_scrapes_a_port() {
     // The test gives the port back just before the mount takes it. No other test asks for this one.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let flags = ["--metrics-listen", &format!("127.0.0.1:{port}")];
-    let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &flags);
+    let world = World::counting(TestS3::builder().object(BUCKET, "f", "text"), &flags);
     fs::read(world.path("f")).expect("its bytes");
     // Clients that say nothing keep nobody out.
     let idle: Vec<_> =

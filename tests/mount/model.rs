@@ -95,7 +95,7 @@ fn run(world: &World, steps: &[Step]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(metadata.as_ref().is_ok_and(fs::Metadata::is_file), is_file, "{}", KEYS[key]);
                 if is_file {
                     prop_assert_eq!(metadata.expect("attributes").len(), now[KEYS[key]].len() as u64);
-                    let file = File::open(world.path(KEYS[key])).expect("a file");
+                    let file = world.open(KEYS[key]);
                     open.push((file, now[KEYS[key]].clone()));
                 }
             }

@@ -42,7 +42,7 @@ impl Collector {
     /// Mounts the bucket, and sends to this collector.
     fn mount(&self, server: Builder, variables: &[(&str, &str)]) -> World {
         let endpoint = format!("http://127.0.0.1:{}/otlp/", self.port);
-        World::with(server, &["--otlp-endpoint", &endpoint], |command| {
+        World::with(server, &["--otlp-endpoint", &endpoint, "--no-hedging"], |command| {
             command.envs(variables.iter().copied());
         })
     }

@@ -38,7 +38,7 @@ impl Cached {
     /// Mounts with the cache `dir`.
     fn at(dir: PathBuf, server: Builder, flags: &[&str]) -> Self {
         let flag = dir.display().to_string();
-        let world = World::new(server, &[&["--cache", &flag], flags].concat());
+        let world = World::counting(server, &[&["--cache", &flag], flags].concat());
         Self { world, dir, folder: TempDir::new().expect("a folder") }
     }
 

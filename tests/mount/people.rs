@@ -142,7 +142,7 @@ fn signals_that_mean_nothing_do_nothing() {
     for one in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGPROF, Signal::SIGXFSZ] {
         signal(&world.mount, one);
     }
-    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text");
+    assert_eq!(world.read("d/f"), b"text");
     signal(&world.mount, Signal::SIGQUIT);
     wait_for("it is taken down", || mounts(world.mount.path()) == 0);
 }
@@ -186,7 +186,7 @@ fn clients_that_stay_keep_no_probe_and_no_owner_waiting() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
     let socket = folder.path().join("control");
     let flags = ["--allow-other", "--control-socket", socket.to_str().expect("UTF-8")];
-    let _world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &flags);
+    let _world = World::counting(TestS3::builder().object(BUCKET, "d/f", "text"), &flags);
     // 200 clients of another user begin to send hints. They go on for as long as this child lives.
     let clients = "import os, socket, sys, time
 clients = [socket.socket(socket.AF_UNIX) for _ in range(200)]
@@ -259,7 +259,7 @@ fn a_socket_that_has_taken_the_place_of_one_s_own_stays() {
 #[test]
 fn connections_that_say_nothing_keep_no_scrape_waiting() {
     let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    let world = World::new(
+    let world = World::counting(
         TestS3::builder().object(BUCKET, "d/f", "text"),
         &["--metrics-listen", &address.to_string()],
     );

@@ -263,7 +263,7 @@ fn answer(request: &str, key: &str) -> (&'static str, String) {
 }
 
 #[test]
-fn sso_sessions_and_their_tokens() {
+fn sso_sessions_give_keys_and_new_ones_in_time() {
     let home = Home::new("FIRST");
     home.sso_token(SSO_TOKEN, 1, "");
     home.sso_token(LEGACY_TOKEN, 1, "");
@@ -341,7 +341,7 @@ const DPOP_KEY: &str = "-----BEGIN EC PRIVATE KEY-----\\n\
     K3nCTp6E1PdM9YZ1tc7J11VL7amxULqx7w==\\n-----END EC PRIVATE KEY-----\\n";
 
 #[test]
-fn login_sessions() {
+fn login_sessions_give_keys() {
     let home = Home::new("KEY");
     let said = home.refusal("login");
     assert!(said.contains("run `aws login --profile login`"), "{said}");
@@ -376,7 +376,7 @@ fn output(command: &mut Command) -> String {
 }
 
 #[test]
-fn processes_that_print_keys() {
+fn processes_that_print_keys_are_run_again() {
     let home = Home::new("FIRST");
     home.process(&prints("FIRST", None));
     let world = home.mount("process", |_| {});
@@ -420,7 +420,7 @@ fn keys_are_renewed_before_they_end_and_waited_for_afterwards() {
 }
 
 #[test]
-fn processes_that_fail() {
+fn processes_that_fail_are_refused_with_what_they_said() {
     let home = Home::new("KEY");
     let fails = |script: &str, said: &str| {
         home.process(script);
@@ -477,7 +477,7 @@ fn roles_are_taken_with_other_credentials() {
 }
 
 #[test]
-fn profiles_that_cannot_be_used() {
+fn profiles_that_cannot_be_used_are_refused() {
     let home = Home::new("KEY");
     let said = home.refusal("mfa");
     assert!(said.contains("asks for a code of the device arn:aws:iam::111122223333:mfa/me"), "{said}");

@@ -27,7 +27,7 @@ fn server(builder: Builder) -> TestS3 {
 }
 
 #[test]
-fn a_bucket_that_is_not_there() {
+fn a_bucket_that_is_not_there_is_named() {
     let server = server(TestS3::builder());
     let said = refusal(&server.endpoint(), "s3://nowhere/prefix/", &[]);
     let expected = format!(
@@ -38,7 +38,7 @@ fn a_bucket_that_is_not_there() {
 }
 
 #[test]
-fn a_bucket_in_another_region() {
+fn a_bucket_in_another_region_is_refused_with_its_region() {
     let server = server(TestS3::builder().region("eu-west-1"));
     let said = refusal(&server.endpoint(), BUCKET, &["--region", "us-west-2"]);
     assert!(
@@ -50,11 +50,11 @@ fn a_bucket_in_another_region() {
 #[test]
 fn a_region_that_is_not_given_is_found_out() {
     let world = World::new(TestS3::builder().region("eu-west-1").object(BUCKET, "f", "text"), &[]);
-    assert_eq!(std::fs::read(world.path("f")).expect("a file"), b"text");
+    assert_eq!(world.read("f"), b"text");
 }
 
 #[test]
-fn a_clock_that_is_wrong() {
+fn a_clock_that_is_wrong_is_named() {
     let server = server(TestS3::builder());
     server.fault(Fault::new(FaultKind::Clock(1200)));
     let said = refusal(&server.endpoint(), BUCKET, &[]);
@@ -63,7 +63,7 @@ fn a_clock_that_is_wrong() {
 }
 
 #[test]
-fn access_that_is_denied() {
+fn denied_access_is_refused_with_the_permissions_that_it_takes() {
     let server = server(TestS3::builder().deny("secret/"));
     let said = refusal(&server.endpoint(), "data/secret/", &[]);
     assert!(said.contains("refuses access to bucket \"data\" (AccessDenied: "), "{said}");
@@ -71,7 +71,7 @@ fn access_that_is_denied() {
 }
 
 #[test]
-fn credentials_that_are_unknown() {
+fn unknown_credentials_are_refused_at_once() {
     let server = server(TestS3::builder().credentials("another"));
     let said = refusal(&server.endpoint(), BUCKET, &[]);
     assert!(
@@ -79,17 +79,19 @@ fn credentials_that_are_unknown() {
         "{said}"
     );
     assert!(said.contains("renew them, or choose others with --profile"), "{said}");
+    let requests = server.stats().requests();
+    assert!(requests <= 4, "{requests} requests with credentials that are refused");
 }
 
 #[test]
-fn no_credentials() {
+fn a_bucket_that_is_not_public_is_refused_without_credentials() {
     let server = server(TestS3::builder().credentials("another"));
     let said = refusal(&server.endpoint(), BUCKET, &["--no-sign-request"]);
     assert!(said.contains("refuses access to bucket \"data\""), "{said}");
 }
 
 #[test]
-fn a_port_where_nobody_listens() {
+fn a_port_where_nobody_listens_is_named() {
     // The kernel gives no other test a port below 1024.
     let endpoint = "http://127.0.0.1:1";
     let said = refusal(endpoint, BUCKET, &[]);
@@ -99,7 +101,7 @@ fn a_port_where_nobody_listens() {
 }
 
 #[test]
-fn a_host_that_is_not_there() {
+fn a_host_that_is_not_there_is_named() {
     let said = refusal("http://no-such-host.invalid", BUCKET, &[]);
     assert!(
         said.starts_with("s3mount: cannot reach http://no-such-host.invalid for bucket \"data\""),
@@ -108,7 +110,7 @@ fn a_host_that_is_not_there() {
 }
 
 #[test]
-fn a_control_socket_where_something_else_is() {
+fn a_control_socket_replaces_nothing_else() {
     let server = server(TestS3::builder());
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
@@ -120,7 +122,7 @@ fn a_control_socket_where_something_else_is() {
 }
 
 #[test]
-fn tls_to_a_plain_port() {
+fn tls_to_a_plain_port_is_explained() {
     let server = server(TestS3::builder());
     let endpoint = server.endpoint().replace("http://", "https://");
     let said = refusal(&endpoint, BUCKET, &[]);
@@ -137,11 +139,11 @@ fn a_certificate_that_is_not_trusted_until_its_authority_is_given() {
     let said = refusal(&server.endpoint(), BUCKET, &[]);
     assert!(said.contains("needs --ca-bundle FILE"), "{said}");
     let world = World::new(TestS3::builder().object(BUCKET, "f", "text").tls(), &[]);
-    assert_eq!(std::fs::read(world.path("f")).expect("a file"), b"text");
+    assert_eq!(world.read("f"), b"text");
 }
 
 #[test]
-fn plain_http_to_a_tls_port() {
+fn plain_http_to_a_tls_port_is_refused() {
     let server = server(TestS3::builder().tls());
     let said = refusal(&server.endpoint().replace("https://", "http://"), BUCKET, &[]);
     assert!(said.contains("localhost"), "{said}");

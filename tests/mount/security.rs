@@ -39,7 +39,7 @@ fn no_secret_is_written_anywhere() {
         command.env("AWS_ACCESS_KEY_ID", "AKIDTEST").env("AWS_SECRET_ACCESS_KEY", secrets[0]);
         command.env("AWS_SESSION_TOKEN", secrets[1]).env("S3MOUNT_LOG", "trace");
     });
-    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text");
+    assert_eq!(world.read("d/f"), b"text");
     assert!(fs::read(world.path("d/none")).is_err());
     world.server.set_access_key("OTHER");
     assert!(fs::read(world.path("e")).is_err(), "a refused request is logged, too");

@@ -17,7 +17,7 @@ fn a_store_that_limits_requests_refuses_few() {
     let server = (0..FILES).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("d/{index:04}"), 20 * KIB)
     });
-    let world = World::new(server, &["--small-file-size", "1MiB"]);
+    let world = World::counting(server, &["--small-file-size", "1MiB"]);
     fs::read_dir(world.path("d")).expect("a folder").for_each(drop);
     world.server.shape(Shape { requests_per_second: 500.0, ..Shape::aws() });
     let mut hints = fs::OpenOptions::new().write(true).open(world.path(".s3mount/prefetch")).expect("hints");

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::world::{BUCKET, KIB, MIB, World, run, run_command};
 
 #[test]
-fn a_tar_by_tar() {
+fn tar_unpacks_what_it_packed() {
     let folder = TempDir::new().expect("a folder");
     let source = folder.path().join("source");
     fs::create_dir(&source).expect("a folder");
@@ -36,12 +36,12 @@ fn a_tar_by_tar() {
 }
 
 #[test]
-fn two_thousand_files_by_find_and_xargs() {
+fn find_and_xargs_read_two_thousand_files() {
     let size = 100 * KIB;
     let server = (0..2000).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("small/{index:04}.bin"), size)
     });
-    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let world = World::counting(server, &["--memory-limit", "256MiB"]);
     let script = "find . -name '*.bin' -print0 | xargs -0 -P32 -n8 cat | wc -c";
     let bytes = run_command(Command::new("sh").args(["-c", script]).current_dir(world.path("small")));
     assert_eq!(bytes.trim(), (2000 * size).to_string());
@@ -49,7 +49,7 @@ fn two_thousand_files_by_find_and_xargs() {
     assert_eq!((stats.get_object.requests, stats.get_object.bytes), (2000, 2000 * size));
     for index in 0..2000 {
         let key = format!("small/{index:04}.bin");
-        assert!(fs::read(world.path(&key)).expect("a file") == content(&key, 0, size as usize), "{key}");
+        assert!(world.read(&key) == content(&key, 0, size as usize), "{key}");
     }
     world.check_memory(256 * MIB);
 }

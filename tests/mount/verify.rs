@@ -71,7 +71,7 @@ fn parts_of_an_upload_are_right_before_they_are_read() {
     const FILES: u64 = 20;
     for (verify, part) in [("free", 8), ("whole", 8), ("whole", 20)] {
         let server = files_of(FILES, 96 * MIB + 4321).uploaded_in_parts(part * MIB, ChecksumAlgorithm::Crc32);
-        let world = World::new(server, &["--verify", verify]);
+        let world = World::counting(server, &["--verify", verify]);
         world.server.fault(flip(0.04));
         let results: Vec<_> = (0..FILES).map(|index| read(&world, &key(index))).collect();
         let failed = results.iter().filter(|result| result.is_err()).count() as u64;
@@ -142,12 +142,12 @@ fn a_file_that_is_opened_again_is_compared_with_what_it_was() {
     const OTHERS: u64 = 300;
     let server =
         (0..OTHERS).fold(files(1), |server, index| server.synthetic(BUCKET, &format!("o/{index}"), MIB));
-    let world = World::new(server, &["--verify", "whole", "--memory-limit", "128MiB"]);
+    let world = World::counting(server, &["--verify", "whole", "--memory-limit", "128MiB"]);
     let (path, name) = (world.path(&key(0)), key(0));
     assert_eq!(check_file(&path, &name), SIZE);
     // The daemon remembers the readers of 256 files that were closed.
     for index in 0..OTHERS {
-        fs::read(world.path(&format!("o/{index}"))).expect("a file");
+        world.read(&format!("o/{index}"));
     }
     let file = File::open(&path).expect("a file");
     nix::fcntl::posix_fadvise(&file, 8 << 20, 8 << 20, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)

@@ -66,11 +66,11 @@ fn tools_read_the_metrics_that_a_mount_shows() {
 #[test]
 fn stats_tell_whether_a_reader_waits_for_storage() {
     let server = TestS3::builder().synthetic(BUCKET, "data/shard.tar", 64 * MIB);
-    let world = World::new(server, &["--memory-limit", "128MiB"]);
+    let world = World::counting(server, &["--memory-limit", "128MiB"]);
     let dir = world.mount.path();
     let idle = stats(dir);
     assert_eq!(idle["waiting"]["verdict"], "idle", "{idle}");
-    let file = File::open(world.path("data/shard.tar")).expect("a file");
+    let file = world.open("data/shard.tar");
     let mut bytes = vec![0; MIB as usize];
     file.read_exact_at(&mut bytes, 0).expect("its beginning");
     // Now nothing comes: whoever reads waits all the time.
@@ -116,7 +116,7 @@ fn stats_tell_whether_a_reader_waits_for_storage() {
 fn a_listener_hears_each_call_and_each_request_while_it_listens() {
     let server =
         TestS3::builder().synthetic(BUCKET, "a \"b\"\u{7}.bin", 20 * MIB).object(BUCKET, "f", "text");
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     let mut events = File::open(world.path(".s3mount/events")).expect("the events");
     fs::read(world.path("a \"b\"\u{7}.bin")).expect("its bytes");
     assert!(fs::metadata(world.path("none")).is_err());
@@ -173,7 +173,7 @@ fn a_control_socket_does_as_well_as_the_folder() {
 }
 
 #[test]
-fn mounts_that_cannot_be_looked_at() {
+fn mounts_that_cannot_be_looked_at_are_refused() {
     let server = TestS3::builder().object(BUCKET, "d/f", "text");
     let world = World::new(server, &["--allow-other"]);
     let dir = world.mount.path().display().to_string();
@@ -202,7 +202,7 @@ fn mounts_that_cannot_be_looked_at() {
 }
 
 #[test]
-fn a_path_that_is_not_utf8() {
+fn a_path_that_is_not_utf8_is_followed_and_shown_harmlessly() {
     let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
     let link = world.folder().join(OsStr::from_bytes(b"m\xff \x1b[2J"));
     symlink(world.mount.path(), &link).expect("a link");
@@ -244,7 +244,7 @@ fn old_daemon(path: &Path) {
 }
 
 #[test]
-fn a_daemon_of_another_version() {
+fn a_daemon_of_another_version_is_shown_as_far_as_it_is_known() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let socket = folder.path().join("control");
     old_daemon(&socket);
@@ -324,7 +324,7 @@ fn drawn(page: &Path) -> Value {
 #[test]
 fn a_trace_shows_each_request_and_who_waited() {
     let server = TestS3::builder().synthetic(BUCKET, "a/shard.tar", 40 * MIB).synthetic(BUCKET, "b.bin", MIB);
-    let world = World::new(server, &["--allow=write", "--write-part-size", "5MiB"]);
+    let world = World::counting(server, &["--allow=write", "--write-part-size", "5MiB"]);
     let page = world.folder().join("trace.html");
     let mut trace = command(&["trace", "--for", "60", "-o"].map(OsStr::new));
     trace.arg(&page).arg(world.mount.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
@@ -339,7 +339,7 @@ fn a_trace_shows_each_request_and_who_waited() {
     });
     world.server.reset_stats();
     fs::read(world.path("a/shard.tar")).expect("its bytes");
-    fs::write(world.path("c.bin"), vec![1; 12 * MIB as usize]).expect("a file");
+    world.write("c.bin", vec![1; 12 * MIB as usize]);
     world.server.freeze(true);
     std::thread::scope(|scope| {
         scope.spawn(|| {

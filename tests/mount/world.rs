@@ -36,6 +36,12 @@ pub(crate) const DIRECTORY_BUCKET: &str = "data--use1-az4--x-s3";
 /// connections.
 pub(crate) const OVERHEAD: u64 = 64 * MIB;
 
+/// Flags of the mounts of most tests.
+const USUAL: &[&str] = &["--foreground"];
+
+/// Flags of the mounts of tests that compare numbers of GETs.
+const COUNTING: &[&str] = &["--foreground", "--no-hedging"];
+
 /// A command that mounts the bucket at `dir` with `flags`, and with credentials that the test server takes.
 pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
@@ -62,6 +68,8 @@ pub(crate) struct World {
     pub(crate) server: TestS3,
     /// What is mounted.
     pub(crate) bucket: &'static str,
+    /// Flags of each mount of this world.
+    base: &'static [&'static str],
     folder: TempDir,
     _watchdog: WatchdogGuard,
 }
@@ -70,6 +78,12 @@ impl World {
     /// Mounts the bucket with `flags`.
     pub(crate) fn new(server: Builder, flags: &[&str]) -> Self {
         Self::with(server, flags, |_| {})
+    }
+
+    /// Mounts the bucket with `flags` in a test that compares numbers of GETs, or of the bytes that they bring. How many
+    /// GETs are slow enough to be sent a second time depends on the load of the machine, so none is.
+    pub(crate) fn counting(server: Builder, flags: &[&str]) -> Self {
+        Self::of(BUCKET, server, COUNTING, flags, LIMIT, |_| {})
     }
 
     /// Mounts the bucket with `flags`, by a command that `change` has changed.
@@ -84,17 +98,18 @@ impl World {
         limit: Duration,
         change: impl FnOnce(&mut Command),
     ) -> Self {
-        Self::of(BUCKET, server, flags, limit, change)
+        Self::of(BUCKET, server, USUAL, flags, limit, change)
     }
 
     /// Mounts a bucket with `flags`.
     pub(crate) fn of_bucket(bucket: &'static str, server: Builder, flags: &[&str]) -> Self {
-        Self::of(bucket, server, flags, LIMIT, |_| {})
+        Self::of(bucket, server, USUAL, flags, LIMIT, |_| {})
     }
 
     fn of(
         bucket: &'static str,
         server: Builder,
+        base: &'static [&'static str],
         flags: &[&str],
         limit: Duration,
         change: impl FnOnce(&mut Command),
@@ -104,9 +119,7 @@ impl World {
         let server = server.bucket(bucket).start().expect("a server");
         let dir = folder.path().join("mnt");
         fs::create_dir(&dir).expect("a mount point");
-        // The tests count requests. How many GETs are slow enough to be hedged depends on the load of the
-        // machine, so no GET is hedged here. The prefetcher's tests cover hedging.
-        let mut flags = [&["--foreground", "--no-hedging"], flags].concat();
+        let mut flags = [base, flags].concat();
         let bundle = folder.path().join("ca.pem").display().to_string();
         if let Some(authority) = server.ca_pem() {
             fs::write(&bundle, authority).expect("a file");
@@ -119,7 +132,7 @@ impl World {
         // The server counts a request after its answer.
         std::thread::sleep(Duration::from_millis(20));
         server.reset_stats();
-        Self { mount, server, bucket, folder, _watchdog: watchdog }
+        Self { mount, server, bucket, base, folder, _watchdog: watchdog }
     }
 
     /// All that the bucket holds below a prefix, by what follows the prefix. An object that is deleted meanwhile is left
@@ -159,7 +172,7 @@ impl World {
 
     /// Mounts the bucket at `dir` too.
     pub(crate) fn also(&self, dir: &Path, flags: &[&str]) -> MountGuard {
-        let flags = [&["--foreground", "--no-hedging"], flags].concat();
+        let flags = [self.base, flags].concat();
         MountGuard::new(&mut s3mount(&self.server.endpoint(), self.bucket, dir, &flags), dir)
             .expect("a mount")
     }
@@ -183,6 +196,24 @@ impl World {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.mount.path().join(name)
+    }
+
+    /// Opens a file of the mount for reading.
+    #[track_caller]
+    pub(crate) fn open(&self, name: &str) -> File {
+        File::open(self.path(name)).unwrap_or_else(|error| panic!("{name} is not opened: {error}"))
+    }
+
+    /// All bytes of a file of the mount.
+    #[track_caller]
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name} is not read: {error}"))
+    }
+
+    /// Makes a file of the mount, or replaces it.
+    #[track_caller]
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap_or_else(|error| panic!("{name} is not written: {error}"));
     }
 
     /// Bytes of objects that the server has sent.

@@ -136,7 +136,7 @@ fn no_writer_is_told_of_a_success_that_the_store_does_not_have() {
 
 /// Writes while the fault of one row strikes.
 fn strike(row: &Row) {
-    let world = World::new(TestS3::builder(), &FLAGS);
+    let world = World::counting(TestS3::builder(), &FLAGS);
     thread::scope(|scope| {
         for (operation, len, is_new) in row
             .operations

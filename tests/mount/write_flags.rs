@@ -1,6 +1,6 @@
 //! Flags that every request of a mount obeys, and flags that say how files are written.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn all_requests_name_the_owner_and_who_pays() {
     let server = TestS3::builder().owner(OWNER).requester_pays();
     let server = server.object(BUCKET, "d/old", "old text").synthetic(BUCKET, "big", 40 * MIB);
     let flags = ["--expected-bucket-owner", OWNER, "--requester-pays", "--verify", "whole"];
-    let world = World::new(server, &[&flags[..], &ALL].concat());
+    let world = World::counting(server, &[&flags[..], &ALL].concat());
     let dir = world.path("");
     let script = "set -e; cd \"$1\"; ls d; cat big > /dev/null; cp big copy; echo more >> copy; mv copy moved\n\
                   head -c 20M /dev/zero > parts; cp d/old d/new; mv d/new e; rm parts; echo put > put; cat e\n";
@@ -69,7 +69,7 @@ fn a_bucket_of_another_account_is_not_mounted() {
 #[test]
 fn uploads_are_as_the_flags_have_them() {
     let world = World::new(TestS3::builder(), &["--allow=write"]);
-    fs::write(world.path("a.json"), "{}").expect("a file");
+    world.write("a.json", "{}");
     let stored = |world: &World, name: &str| world.server.stored(BUCKET, name).expect("an object");
     let sent = stored(&world, "a.json");
     assert_eq!(sent.beside.content_type.as_deref(), Some("application/json"));
@@ -77,8 +77,8 @@ fn uploads_are_as_the_flags_have_them() {
     let flags =
         ["--allow=write", "--upload-checksums", "none", "--content-type", "text/plain; charset=utf-8"];
     let world = World::new(TestS3::builder(), &flags);
-    fs::write(world.path("a.json"), "{}").expect("a file");
-    fs::write(world.path("large.json"), vec![7; 20 << 20]).expect("a file");
+    world.write("a.json", "{}");
+    world.write("large.json", vec![7; 20 << 20]);
     let sent = stored(&world, "a.json");
     assert_eq!(sent.beside.content_type.as_deref(), Some("text/plain; charset=utf-8"));
     assert_eq!(sent.checksum, None);

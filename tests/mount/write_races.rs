@@ -164,7 +164,7 @@ fn a_rename_that_fails_leaves_both_files() {
     open.write_all(b"precious").expect("a write");
     world.server.fault(Fault::new(FaultKind::Status(403, "AccessDenied".into())).on(Operation::CopyObject));
     assert!(fs::rename(world.path("from"), world.path("to")).is_err());
-    assert_eq!(fs::read(world.path("to")).expect("a file"), b"precious");
+    assert_eq!(world.read("to"), b"precious");
     close(open).expect("a close");
     assert_eq!(stored(&world, "to").expect("an object"), b"precious");
     assert_eq!(stored(&world, "from").expect("an object"), b"from");
@@ -235,7 +235,7 @@ fn kill_in_open(world: &World, name: &str, count: impl Fn() -> u64, requests: u6
 fn a_file_that_was_opened_for_a_killed_program_is_closed() {
     let server = TestS3::builder().object(BUCKET, "old", "bytes");
     let ttl = ["--keep-attributes", "--negative-metadata-ttl", "minimal"];
-    let world = World::new(server, &[&ALL[..], &ttl].concat());
+    let world = World::counting(server, &[&ALL[..], &ttl].concat());
     fs::metadata(world.path("old")).expect("its attributes are known");
     let frozen = |operation| Fault::new(FaultKind::Freeze).on(operation).times(1);
     // An OPEN that empties a file asks what the file has beside its bytes.

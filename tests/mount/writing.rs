@@ -14,7 +14,10 @@ use crate::world::{BUCKET, GIB, KIB, MIB, World, run, run_command, wait_for};
 const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 fn world(flags: &[&str]) -> World {
-    World::new(TestS3::builder().object(BUCKET, "old", "old text").object(BUCKET, "d/kept", "kept"), flags)
+    World::counting(
+        TestS3::builder().object(BUCKET, "old", "old text").object(BUCKET, "d/kept", "kept"),
+        flags,
+    )
 }
 
 /// The server's answer to a GET, by no client of ours: the body, unless the answer is 404.
@@ -91,7 +94,7 @@ fn large_files_are_uploaded_in_parts() {
     file.sync_all().expect("safe");
     drop(file);
     assert!(stored(&world, "large").expect("an object") == content);
-    assert!(fs::read(world.path("large")).expect("a file") == content);
+    assert!(world.read("large") == content);
     check_uploads(&world);
 }
 
@@ -111,7 +114,7 @@ fn what_is_there_is_safe_without_a_flag() {
         Some(libc::EEXIST)
     );
     assert_eq!(stored(&world, "old").expect("an object"), b"old text");
-    assert_eq!(fs::read(world.path("old")).expect("a file"), b"old text");
+    assert_eq!(world.read("old"), b"old text");
 }
 
 #[test]
@@ -155,7 +158,7 @@ fn names_change_at_once() {
         names
     };
     assert_eq!(names(""), ["d", "old"]);
-    fs::write(world.path("new"), "new").expect("a file");
+    world.write("new", "new");
     assert_eq!(names(""), ["d", "new", "old"]);
     fs::rename(world.path("new"), world.path("d/newer")).expect("another name");
     assert_eq!(
@@ -164,7 +167,7 @@ fn names_change_at_once() {
     );
     assert_eq!(stored(&world, "d/newer").expect("an object"), b"new");
     assert_eq!(stored(&world, "new"), None);
-    assert_eq!(fs::read(world.path("d/newer")).expect("a file"), b"new");
+    assert_eq!(world.read("d/newer"), b"new");
     assert_eq!(errno(fs::remove_dir(world.path("d"))), Some(libc::ENOTEMPTY));
     fs::remove_file(world.path("d/newer")).expect("gone");
     assert_eq!(errno(fs::read(world.path("d/newer"))), Some(libc::ENOENT));
@@ -176,7 +179,7 @@ fn names_change_at_once() {
     assert_eq!((names(""), names("x")), (vec!["old".to_owned(), "x".into()], vec!["y".into()]));
     assert_eq!(errno(fs::create_dir(world.path("x"))), Some(libc::EEXIST));
     fs::rename(world.path("x"), world.path("z")).expect("another name");
-    fs::write(world.path("z/y/f"), "f").expect("a file");
+    world.write("z/y/f", "f");
     assert_eq!(stored(&world, "z/y/f").expect("an object"), b"f");
 }
 
@@ -328,7 +331,7 @@ fn late_changes_need_a_spool() {
 fn many_writers_of_small_files_write_at_the_same_time() {
     let shape = Shape { first_byte: FirstByte::Fixed(500.0), ..Shape::fast() };
     let world =
-        World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow=write"]);
+        World::counting(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow=write"]);
     thread::scope(|scope| {
         for index in 0..32 {
             let path = world.path(&format!("d/{index}"));
@@ -365,7 +368,7 @@ fn a_file_that_is_open_when_the_mount_ends_is_not_half_written() {
     let mut world = world(&["--allow=write"]);
     let mut file = File::create(world.path("open")).expect("a file");
     file.write_all(&bytes("open", 20 * MIB)).expect("a write");
-    fs::write(world.path("closed"), "closed").expect("a file");
+    world.write("closed", "closed");
     world.remount(&["--allow=write"]);
     assert_eq!((stored(&world, "open"), stored(&world, "closed")), (None, Some(b"closed".to_vec())));
     check_uploads(&world);

@@ -1,7 +1,7 @@
 //! The same reads without and with a disk cache: the first epoch costs no more requests and bytes, and the
 //! second one none.
 
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -30,7 +30,7 @@ fn take(world: &World) -> Cost {
 /// Reads without a cache, with a fresh cache, and with this cache again by another mount. Returns what each of
 /// these has cost.
 fn costs(server: impl Fn() -> Builder, read: impl Fn(&World)) -> [Cost; 3] {
-    let without = World::new(server(), &[]);
+    let without = World::counting(server(), &[]);
     read(&without);
     let without = take(&without);
     let folder = TempDir::new().expect("a folder");
@@ -38,7 +38,7 @@ fn costs(server: impl Fn() -> Builder, read: impl Fn(&World)) -> [Cost; 3] {
     // However full the disk of the tests is.
     let dir = folder.path().to_str().expect("a plain path");
     let flags = ["--cache", dir, "--max-cache-size", "1GiB"];
-    let mut world = World::new(server(), &flags);
+    let mut world = World::counting(server(), &flags);
     read(&world);
     let first = take(&world);
     wait_for("what was read is kept", || world.gauge("disk_cache_queued_bytes") == 0);
@@ -130,7 +130,7 @@ fn random_reads_cost_the_same_with_a_cache() {
     const UNIT: u64 = 128 * KIB;
     let size = 256 * MIB;
     let read = |world: &World| {
-        let file = File::open(world.path("f")).expect("a file");
+        let file = world.open("f");
         // The kernel reads nothing ahead.
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM).expect("advice");
         for turn in 0..100 {

@@ -34,8 +34,8 @@ fn take(world: &World) -> (u64, u64, u64) {
 }
 
 #[test]
-fn cold_cat_three_folders_deep() {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
+fn a_cold_cat_three_folders_deep_costs_three_lists_and_a_get() {
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
     check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
     assert_eq!(take(&world), (3, 1, 0), "a listing for each name, and the bytes");
     check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
@@ -43,8 +43,8 @@ fn cold_cat_three_folders_deep() {
 }
 
 #[test]
-fn cat_after_ls() {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
+fn cat_after_ls_costs_a_get() {
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
     run("ls", &[world.path("a/b")]);
     take(&world);
     check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
@@ -52,12 +52,12 @@ fn cat_after_ls() {
 }
 
 #[test]
-fn sizes_of_small_files() {
+fn a_small_file_of_any_size_costs_a_get() {
     let sizes = [0, 1, 4 * KIB, 128 * KIB, 128 * KIB + 1, 1024 * KIB];
     let server = sizes
         .iter()
         .fold(TestS3::builder(), |server, size| server.synthetic(BUCKET, &format!("d/{size}"), *size));
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     run("ls", &[world.path("d")]);
     take(&world);
     for size in sizes {
@@ -68,16 +68,16 @@ fn sizes_of_small_files() {
 }
 
 #[test]
-fn what_verifying_costs() {
+fn verifying_costs_a_head_for_a_large_file() {
     let server = TestS3::builder().synthetic(BUCKET, "d/small", 1024 * KIB);
-    let world = World::new(server.synthetic(BUCKET, "d/large", 40 * 1024 * KIB), &["--verify", "whole"]);
+    let world = World::counting(server.synthetic(BUCKET, "d/large", 40 * 1024 * KIB), &["--verify", "whole"]);
     run("ls", &[world.path("d")]);
     take(&world);
     check_file(&world.path("d/small"), "d/small");
     assert_eq!(take(&world), (0, 1, 0), "its GET brings the checksum");
     // A reader of a header does not ask for the checksum.
     let mut header = [0; 1000];
-    let mut file = File::open(world.path("d/large")).expect("a file");
+    let mut file = world.open("d/large");
     file.read_exact(&mut header).expect("bytes");
     drop(file);
     assert_eq!(take(&world).2, 0);
@@ -86,16 +86,16 @@ fn what_verifying_costs() {
 }
 
 #[test]
-fn what_writing_costs() {
+fn a_write_costs_a_put_and_what_is_not_known_yet() {
     let server = TestS3::builder().object(BUCKET, "d/old", "old");
-    let world = World::new(server, &["--allow=overwrite"]);
+    let world = World::counting(server, &["--allow=overwrite"]);
     run("ls", &[world.path("d")]);
     take(&world);
     let append = |text: &str| {
         let mut file = File::options().append(true).open(world.path("d/old")).expect("a file");
         file.write_all(text.as_bytes()).expect("a write");
     };
-    std::fs::write(world.path("d/new"), "new").expect("a file");
+    world.write("d/new", "new");
     assert_eq!(take(&world).2, 1, "a PutObject");
     append("and more");
     let (_, gets, others) = take(&world);
@@ -103,13 +103,13 @@ fn what_writing_costs() {
     append("and more");
     let (_, gets, others) = take(&world);
     assert_eq!((gets, others), (0, 1), "a PutObject: all else is known");
-    std::fs::write(world.path("d/old"), "new").expect("a file");
+    world.write("d/old", "new");
     assert_eq!(take(&world).2, 1, "nothing is kept of a file that is emptied");
 }
 
 #[test]
-fn ls_then_stat_of_ten_thousand() {
-    let world = World::new(many(10_000, 7), &[]);
+fn stat_of_ten_thousand_costs_nothing_after_ls() {
+    let world = World::counting(many(10_000, 7), &[]);
     world.path("many").metadata().expect("a folder");
     take(&world);
     let listed = run("ls", &[PathBuf::from("-l"), world.path("many")]);
@@ -124,8 +124,8 @@ fn ls_then_stat_of_ten_thousand() {
 }
 
 #[test]
-fn twelve_listings_of_a_folder_at_once() {
-    let world = World::new(many(7000, 7).shape(Shape::aws()), &[]);
+fn twelve_listings_of_a_folder_at_once_cost_little_more_than_one() {
+    let world = World::counting(many(7000, 7).shape(Shape::aws()), &[]);
     world.path("many").metadata().expect("a folder");
     take(&world);
     let (all, folder) = (Barrier::new(12), world.path("many"));
@@ -148,8 +148,8 @@ fn twelve_listings_of_a_folder_at_once() {
 }
 
 #[test]
-fn names_that_are_not_there() {
-    let world = World::new(many(2000, 7), &["--negative-metadata-ttl", "60"]);
+fn names_that_are_known_to_be_absent_cost_nothing() {
+    let world = World::counting(many(2000, 7), &["--negative-metadata-ttl", "60"]);
     run("ls", &[world.path("many")]);
     take(&world);
     for index in 0..1000 {
@@ -159,8 +159,8 @@ fn names_that_are_not_there() {
 }
 
 #[test]
-fn stat_of_two_thousand_in_twenty_thousand_by_32_threads() {
-    let world = World::new(many(20_000, 7), &[]);
+fn stat_of_two_thousand_in_twenty_thousand_by_32_threads_costs_few_lists() {
+    let world = World::counting(many(20_000, 7), &[]);
     by_threads(&shuffled(20_000)[..2000], |index| {
         assert_eq!(world.path(&key(*index)).metadata().expect("a file").size(), 7);
     });
@@ -169,8 +169,8 @@ fn stat_of_two_thousand_in_twenty_thousand_by_32_threads() {
 }
 
 #[test]
-fn two_thousand_shuffled_files_by_32_readers() {
-    let world = World::new(many(2000, 110 * KIB), &[]);
+fn two_thousand_shuffled_files_cost_32_readers_a_get_each() {
+    let world = World::counting(many(2000, 110 * KIB), &[]);
     by_threads(&shuffled(2000), |index| {
         assert_eq!(check_file(&world.path(&key(*index)), &key(*index)), 110 * KIB);
     });
@@ -181,11 +181,11 @@ fn two_thousand_shuffled_files_by_32_readers() {
 
 #[test]
 fn files_in_order_are_fetched_ahead_in_each_epoch() {
-    let world = World::new(many(300, 110 * KIB).shape(Shape::aws()), &[]);
+    let world = World::counting(many(300, 110 * KIB).shape(Shape::aws()), &[]);
     for epoch in 0..2 {
         let waited = world.gauge("waits");
         for index in 0..300 {
-            let mut file = File::open(world.path(&key(index))).expect("a file");
+            let mut file = world.open(&key(index));
             assert_eq!(file.read_to_end(&mut Vec::new()).expect("its bytes"), 110 << 10);
             // The file leaves the page cache before the next epoch.
             posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
@@ -198,11 +198,11 @@ fn files_in_order_are_fetched_ahead_in_each_epoch() {
 }
 
 #[test]
-fn hinted_files_of_two_hundred_folders_that_nobody_has_listed() {
+fn hinted_files_of_folders_that_nobody_has_listed_cost_three_lists_a_folder() {
     let name = |index: u64| format!("{:03}/{}", index / 4, index % 4);
     let server =
         (0..800).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &name(index), KIB));
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     let order: Vec<_> = shuffled(800).into_iter().map(name).collect();
     std::fs::write(world.path(".s3mount/prefetch"), order.join("\n")).expect("hints");
     by_threads(&order, |name| assert_eq!(check_file(&world.path(name), name), KIB));
@@ -213,8 +213,8 @@ fn hinted_files_of_two_hundred_folders_that_nobody_has_listed() {
 }
 
 #[test]
-fn ls_of_a_hundred_thousand() {
-    let world = World::new(many(100_000, 7), &[]);
+fn ls_of_a_hundred_thousand_costs_a_list_a_page() {
+    let world = World::counting(many(100_000, 7), &[]);
     world.path("many").metadata().expect("a folder");
     take(&world);
     let listed = run("ls", &[PathBuf::from("-U"), world.path("many")]);
@@ -224,11 +224,11 @@ fn ls_of_a_hundred_thousand() {
 }
 
 #[test]
-fn find_over_four_hundred_folders() {
+fn find_costs_a_list_for_each_folder() {
     let server = (0..400 * 50).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("tree/{:03}/{:02}", index / 50, index % 50), 7)
     });
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     world.path("tree").metadata().expect("a folder");
     take(&world);
     let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
@@ -237,12 +237,12 @@ fn find_over_four_hundred_folders() {
 }
 
 #[test]
-fn find_over_folders_of_small_folders() {
+fn find_lists_small_folders_together_with_those_around_them() {
     let server = (0..100 * 4 * 10).fold(TestS3::builder(), |server, index| {
         let (top, below, name) = (index / 40, index / 10 % 4, index % 10);
         server.synthetic(BUCKET, &format!("tree/{top:02}/{below}/{name}"), 7)
     });
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     world.path("tree").metadata().expect("a folder");
     for _ in 0..2 {
         take(&world);
@@ -260,7 +260,7 @@ fn folders_of_more_than_a_page_are_walked_one_by_one() {
     let server = (0..12 * 1500).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("tree/{:02}/{:04}", index / 1500, index % 1500), 7)
     });
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     world.path("tree").metadata().expect("a folder");
     take(&world);
     let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
@@ -274,7 +274,7 @@ fn warm_walks_once_and_then_all_is_known() {
     let server = (0..40 * 50).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("tree/{:03}/{:02}", index / 50, index % 50), 7 * KIB)
     });
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     let warm = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
         run_command(command.arg("warm").args(args))
