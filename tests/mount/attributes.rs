@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use s3mount_object::ChecksumAlgorithm;
 use s3mount_testkit::TestS3;
 
-use crate::world::{BUCKET, MIB, World, run, run_command, wait_for};
+use crate::world::{BUCKET, MIB, World, check_file, run, run_command, wait_for};
 
 const KEEP: [&str; 3] = ["--allow=delete", "--allow=overwrite", "--keep-attributes"];
 
@@ -58,7 +59,7 @@ fn take(world: &World) -> (u64, u64, u64) {
 
 #[test]
 fn attributes_are_written_with_the_bytes() {
-    let mut world = World::new(TestS3::builder().bucket(BUCKET), &KEEP);
+    let mut world = World::counting(TestS3::builder().bucket(BUCKET), &KEEP);
     let path = world.path("f");
     let mut file = File::create(&path).expect("a file");
     file.write_all(b"text").expect("a write");
@@ -86,7 +87,8 @@ fn attributes_are_written_with_the_bytes() {
 
 #[test]
 fn attributes_of_an_object_are_changed_in_the_store() {
-    let world = World::new(TestS3::builder().bucket(BUCKET), &[&KEEP[..], &["--metadata-ttl", "1"]].concat());
+    let world =
+        World::counting(TestS3::builder().bucket(BUCKET), &[&KEEP[..], &["--metadata-ttl", "1"]].concat());
     let others =
         [("Content-Type", "text/odd"), ("x-amz-meta-author", "me"), ("x-amz-meta-mtime", "1000000000.5")];
     put(&world, "f", "text", &others);
@@ -126,7 +128,7 @@ fn attributes_of_an_object_are_changed_in_the_store() {
 
 #[test]
 fn tar_and_rsync_keep_attributes_and_links() {
-    let world = World::new(TestS3::builder().bucket(BUCKET), &KEEP);
+    let world = World::counting(TestS3::builder().bucket(BUCKET), &KEEP);
     let local = tempfile::TempDir::new().expect("a folder");
     let tree = local.path().join("tree");
     fs::create_dir(&tree).expect("a folder");
@@ -224,11 +226,26 @@ fn attributes_of_a_large_file_are_written_once_more() {
     assert_eq!(world.server.stored(BUCKET, "large").expect("an object").size, 20 * MIB);
     assert!(world.server.open_uploads(BUCKET).is_empty());
     // The version has another ETag now, and is the same file.
-    assert!(fs::read(world.path("large")).expect("a file") == vec![7; 20 * MIB as usize]);
+    assert!(world.read("large") == vec![7; 20 * MIB as usize]);
     std::thread::sleep(Duration::from_millis(1500));
     fs::set_permissions(world.path("large"), Permissions::from_mode(0o700)).expect("a mode");
     assert_eq!(shown(&world.path("large")).0, 0o100_700);
-    assert!(fs::read(world.path("large")).expect("a file") == vec![7; 20 * MIB as usize]);
+    assert!(world.read("large") == vec![7; 20 * MIB as usize]);
+}
+
+#[test]
+fn an_upload_of_parts_whose_attributes_change_is_another_version_and_the_same_file() {
+    let server = TestS3::builder().synthetic(BUCKET, "large", 20 * MIB);
+    let server = server.uploaded_in_parts(8 * MIB, ChecksumAlgorithm::Crc32c);
+    let world = World::new(server, &KEEP);
+    let path = world.path("large");
+    let version = || world.server.stored(BUCKET, "large").expect("an object").etag;
+    let inode = || path.metadata().expect("attributes").ino();
+    let before = (version(), inode());
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("a mode");
+    assert_eq!((shown(&path).0, inode()), (0o100_700, before.1));
+    assert_ne!(version(), before.0);
+    assert_eq!(check_file(&path, "large"), 20 * MIB);
 }
 
 #[test]
@@ -271,7 +288,7 @@ fn empty_folders_are_seen_elsewhere_by_their_markers() {
     let other = world.also(dir.path(), &[]);
     assert!(other.path().join("a/b").is_dir());
     assert_eq!(fs::read_dir(other.path().join("a/b")).expect("a folder").count(), 0);
-    fs::write(world.path("a/b/f"), "text").expect("a file");
+    world.write("a/b/f", "text");
     assert!(fs::remove_dir(world.path("a/b")).is_err());
     fs::remove_file(world.path("a/b/f")).expect("gone");
     assert_eq!(world.server.keys(BUCKET), ["a/", "a/b/"]);

@@ -17,7 +17,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
 #[test]
 fn a_deleted_object_is_enoent_at_open_and_estale_while_open() {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "minimal"]);
-    let file = File::open(world.path("f")).expect("a file");
+    let file = world.open("f");
     let mut buffer = vec![0; MIB as usize];
     file.read_exact_at(&mut buffer, 0).expect("a read");
     world.server.delete(BUCKET, "f");
@@ -32,7 +32,7 @@ fn a_deleted_object_is_enoent_at_open_and_estale_while_open() {
 #[test]
 fn a_replaced_object_is_estale_while_open_and_new_at_the_next_open() {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "minimal"]);
-    let file = File::open(world.path("f")).expect("a file");
+    let file = world.open("f");
     let mut buffer = vec![0; 4096];
     file.read_exact_at(&mut buffer, 0).expect("a read");
     let old = file.metadata().expect("attributes").ino();
@@ -51,7 +51,7 @@ fn who_opens_again_at_once_after_estale_has_the_new_version() {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "indefinite"]);
     let mut buffer = [0; 4096];
     for turn in 1..=200 {
-        let file = File::open(world.path("f")).expect("a file");
+        let file = world.open("f");
         // The object has another size each time, and so it is another version.
         world.server.put_synthetic(BUCKET, "f", GIB + turn);
         let error = file.read_at(&mut buffer, 700 * MIB).expect_err("the version is gone");
@@ -70,13 +70,13 @@ fn one_wrong_404_ends_only_the_handles_that_have_met_it() {
     };
     let mut dead = Vec::new();
     for (turn, status) in (1..).zip([404, 412, 416]) {
-        let file = File::open(world.path("f")).expect("a file");
+        let file = world.open("f");
         let fault = Fault::new(FaultKind::Status(status, "Wrong".to_owned())).on(Operation::GetObject);
         world.server.fault(fault.times(1));
         let error = read(&file, turn * 100 * MIB).expect_err("the store says that it is gone");
         assert_eq!(errno(&error), Some(Errno::ESTALE), "{status}: {error}");
         dead.push(file);
-        let again = File::open(world.path("f")).expect("a file");
+        let again = world.open("f");
         read(&again, turn * 100 * MIB).unwrap_or_else(|error| panic!("{status}: {error}"));
     }
     let error = read(&dead[0], 900 * MIB).expect_err("it stays as it is");
@@ -88,9 +88,9 @@ fn a_replaced_object_of_the_same_size_is_never_served_from_old_pages() {
     let server = TestS3::builder().object(BUCKET, "f", "one");
     let world = World::new(server, &["--metadata-ttl", "minimal"]);
     for text in ["two", "six", "ten"] {
-        assert_ne!(fs::read(world.path("f")).expect("a file"), text.as_bytes());
+        assert_ne!(world.read("f"), text.as_bytes());
         world.server.put(BUCKET, "f", text);
-        assert_eq!(fs::read(world.path("f")).expect("a file"), text.as_bytes());
+        assert_eq!(world.read("f"), text.as_bytes());
     }
 }
 
@@ -108,6 +108,19 @@ fn names_and_their_neighbours_are_believed_for_the_ttl() {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names, ["g"], "readdir lists anew");
+}
+
+#[test]
+fn a_name_is_looked_up_anew_once_its_ttl_is_over() {
+    let server = TestS3::builder().object(BUCKET, "d/f", "old").object(BUCKET, "d/g", "old");
+    let world = World::new(server, &["--metadata-ttl", "1"]);
+    assert_eq!(world.path("d/f").metadata().expect("d/f").len(), 3);
+    assert_eq!(world.path("d/g").metadata().expect("d/g").len(), 3);
+    world.server.put(BUCKET, "d/f", "longer");
+    world.server.delete(BUCKET, "d/g");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(world.path("d/f").metadata().expect("d/f").len(), 6, "the mount has asked again");
+    assert!(!world.path("d/g").exists(), "the mount has asked again");
 }
 
 #[test]
@@ -158,7 +171,7 @@ fn twenty_thousand_changed_names_are_fresh_once_a_listing_has_seen_them() {
 fn no_look_up_waits_for_a_listing_that_hangs_because_a_name_has_changed() {
     let server = TestS3::builder().object(BUCKET, "d/f", "old").object(BUCKET, "d/g", "x");
     let world = World::new(server, &["--metadata-ttl", "indefinite"]);
-    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"old");
+    assert_eq!(world.read("d/f"), b"old");
     let list = || fs::read_dir(world.path("d")).expect("a folder").count();
     world.server.fault(Fault::new(FaultKind::Freeze).on(Operation::ListObjects).times(1));
     std::thread::scope(|scope| {
@@ -169,7 +182,7 @@ fn no_look_up_waits_for_a_listing_that_hangs_because_a_name_has_changed() {
         assert_eq!(list(), 2);
         let error = world.path("d/h").metadata().expect_err("no such file");
         assert_eq!(errno(&error), Some(Errno::ENOENT));
-        assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"new content");
+        assert_eq!(world.read("d/f"), b"new content");
         assert!(!hangs.is_finished(), "they did not wait for it");
         world.server.thaw();
         assert_eq!(hangs.join().expect("a listing"), 2);
@@ -236,12 +249,11 @@ fn a_new_name_is_found_after_the_negative_ttl() {
 }
 
 #[test]
-fn immutable_believes_everything() {
+fn immutable_believes_that_a_name_is_absent() {
     let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &["--immutable"]);
-    assert!(world.path("d/f").exists() && !world.path("d/g").exists());
+    assert!(!world.path("d/g").exists());
     world.server.put(BUCKET, "d/g", "there");
-    world.server.delete(BUCKET, "d/f");
-    // Without the flag, names are believed for less than this time.
+    // Without the flag, absence is believed for less than this time.
     std::thread::sleep(Duration::from_secs(2));
-    assert!(world.path("d/f").exists() && !world.path("d/g").exists());
+    assert!(!world.path("d/g").exists());
 }

@@ -38,7 +38,7 @@ fn check_gets(world: &World, files: u64) {
 
 #[test]
 fn what_was_told_is_there_when_it_is_read() {
-    let world = World::new(many(300, 100 * KIB), &[]);
+    let world = World::counting(many(300, 100 * KIB), &[]);
     // The last of the 300 lines has no line end.
     let lines: Vec<_> = (0..300).map(key).collect();
     hint(&world, lines.join("\n").as_bytes()).expect("hints");
@@ -60,7 +60,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
             assert_eq!(check_file(&world.path(&key), &key), 100 * KIB);
         }
     };
-    let world = World::new(many(200, 100 * KIB), &[]);
+    let world = World::counting(many(200, 100 * KIB), &[]);
     let lines: String = (0..200).rev().map(|index| key(index) + "\n").collect();
     for _ in 0..3 {
         hint(&world, lines.as_bytes()).expect("hints");
@@ -70,7 +70,8 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     check_gets(&world, 200);
 
     // With `--direct-io`, a file that is read again takes a GET again. So the hint for it is followed.
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "again", 100 * KIB), &["--direct-io", "*"]);
+    let world =
+        World::counting(TestS3::builder().synthetic(BUCKET, "again", 100 * KIB), &["--direct-io", "*"]);
     let read = || {
         assert_eq!(check_file(&world.path("again"), "again"), 100 * KIB);
         // The kernel tells the daemon of a close only after the program has gone on. Until the daemon has let go
@@ -87,7 +88,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
 
 #[test]
 fn files_that_are_opened_in_order_need_no_telling() {
-    let world = World::new(many(600, 100 * KIB), &[]);
+    let world = World::counting(many(600, 100 * KIB), &[]);
     for index in 0..10 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
@@ -102,7 +103,7 @@ fn files_that_are_opened_in_order_need_no_telling() {
 #[test]
 fn large_files_that_are_told_are_read_as_one_stream() {
     let (size, told) = (32 * MIB, [5, 1, 7, 3, 6, 0]);
-    let world = World::new(many(8, size), &[]);
+    let world = World::counting(many(8, size), &[]);
     // From these two files the mount learns that files of this kind are read whole.
     for index in [2, 4] {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), size);
@@ -114,7 +115,7 @@ fn large_files_that_are_told_are_read_as_one_stream() {
         assert_eq!(check_file(&world.path(&key(*index)), &key(*index)), size);
     }
     let fetched = || world.server.stats().get_object.bytes;
-    let mut file = fs::File::open(world.path(&key(told[2]))).expect("a file");
+    let mut file = world.open(&key(told[2]));
     let mut most = vec![0; (size - MIB) as usize];
     file.read_exact(&mut most).expect("most of it");
     // Four whole files are fetched, and the rest of the fifth one is on its way. Of the two files after the
@@ -130,12 +131,12 @@ fn large_files_that_are_told_are_read_as_one_stream() {
 
 #[test]
 fn parts_of_a_file_are_told_by_offset_and_length() {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "shard.bin", 4 * GIB), &[]);
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "shard.bin", 4 * GIB), &[]);
     let offsets: Vec<u64> = (0..50).map(|turn| (turn * 37 % 50) * 80 * MIB + 5 * KIB).collect();
     let lines: Vec<_> = offsets.iter().map(|at| format!("shard.bin\t{at}\t{}\n", 150 * KIB)).collect();
     hint(&world, lines.concat().as_bytes()).expect("hints");
     wait_for("all are fetched", || world.gauge("get_requests") == 50);
-    let file = fs::File::open(world.path("shard.bin")).expect("a file");
+    let file = world.open("shard.bin");
     for at in offsets {
         use std::os::unix::fs::FileExt;
         let mut record = vec![0; 100 * KIB as usize];
@@ -148,7 +149,7 @@ fn parts_of_a_file_are_told_by_offset_and_length() {
 
 #[test]
 fn the_window_is_bounded_and_moves_on() {
-    let world = World::new(many(1500, 100 * KIB), &["--memory-limit", "128MiB"]);
+    let world = World::counting(many(1500, 100 * KIB), &["--memory-limit", "128MiB"]);
     let lines: Vec<_> = (0..1500).map(|index| key(index) + "\n").collect();
     hint(&world, lines.concat().as_bytes()).expect("hints");
     wait_for("a window full is fetched", || world.gauge("get_requests") >= 300);
@@ -165,6 +166,20 @@ fn the_window_is_bounded_and_moves_on() {
 }
 
 #[test]
+fn a_reader_waits_for_no_bytes_that_were_only_told() {
+    let server = many(1000, 100 * KIB).synthetic(BUCKET, "read", MIB);
+    let world = World::counting(server, &["--max-connections", "32"]);
+    let told = Fault { key_contains: "many/".into(), ..Fault::new(FaultKind::Freeze) };
+    world.server.fault(told.on(Operation::GetObject));
+    let lines: String = (0..1000).map(|index| key(index) + "\n").collect();
+    hint(&world, lines.as_bytes()).expect("hints");
+    wait_for("GETs of the told files wait", || world.server.stats().most_concurrent_gets >= 8);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(check_file(&world.path("read"), "read"), MIB);
+    world.server.thaw();
+}
+
+#[test]
 fn no_writer_waits_for_another() {
     let server = (0..100).fold(many(2500, 100 * KIB), |server, index| {
         server.synthetic(BUCKET, &format!("next/{index}"), 100 * KIB).synthetic(
@@ -173,7 +188,7 @@ fn no_writer_waits_for_another() {
             7,
         )
     });
-    let world = World::new(server, &["--memory-limit", "128MiB"]);
+    let world = World::counting(server, &["--memory-limit", "128MiB"]);
     let slow: String = (0..100).map(|index| format!("slow/{index}\n")).collect();
     let next: String = (0..100).map(|index| format!("next/{index}\n")).collect();
     let epoch: String = (0..2500).map(|index| key(index) + "\n").collect();
@@ -194,7 +209,7 @@ fn no_writer_waits_for_another() {
 #[test]
 fn a_hint_in_one_folder_stops_no_guess_in_another() {
     let server = many(100, 100 * KIB).synthetic(BUCKET, "other/a", 100 * KIB);
-    let world = World::new(server, &[]);
+    let world = World::counting(server, &[]);
     hint(&world, b"other/a\n").expect("a hint");
     wait_for("it is fetched", || world.gauge("get_requests") == 1);
     for index in 0..10 {
@@ -233,7 +248,7 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let socket = folder.path().join("control");
     let flags = ["--control-socket", socket.to_str().expect("UTF-8"), "--read-only"];
-    let world = World::new(many(300, 100 * KIB), &flags);
+    let world = World::counting(many(300, 100 * KIB), &flags);
     assert_eq!(socket.metadata().expect("a socket").permissions().mode() & 0o777, 0o600);
     let ask = |text: &str| {
         let mut stream = UnixStream::connect(&socket).expect("it listens");
@@ -241,6 +256,8 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
         stream.shutdown(Shutdown::Write).expect("an end");
         io::read_to_string(stream).expect("an answer")
     };
+    let mut silent = UnixStream::connect(&socket).expect("it listens");
+    silent.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
     // Many connections that send nothing do not keep others out for long. The counters come as soon as the
     // line has ended, also when the connection stays open.
     let idle: Vec<_> = (0..80).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
@@ -276,6 +293,7 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
     python.args(["-c", script]).arg(&socket).uid(65534).gid(65534);
     let answer = python.output().expect("python").stdout;
     assert!(answer.is_empty() || answer == b"0\n", "{}", answer.escape_ascii());
+    assert_eq!(silent.read(&mut [0]).expect("the mount closes it"), 0);
     drop(world);
     assert!(!socket.exists(), "it goes with the mount");
 }
@@ -295,7 +313,7 @@ fn epochs(kind: &str, root: &Path, socket: Option<&Path>) -> String {
 #[test]
 fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
     for kind in ["sampler", "fork", "spawn", "rank"] {
-        let world = World::new(many(400, 110 * KIB).shape(Shape::aws()), &[]);
+        let world = World::counting(many(400, 110 * KIB).shape(Shape::aws()), &[]);
         let said = epochs(kind, &world.path("many"), None);
         let files = if kind == "rank" {
             // The loader has half of the files, and its rank reads half of these in each epoch. They are the
@@ -329,7 +347,7 @@ fn a_loader_tells_a_read_only_mount_through_its_socket() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let socket = folder.path().join("control");
     let flags = ["--control-socket", socket.to_str().expect("UTF-8"), "--read-only"];
-    let world = World::new(many(200, 110 * KIB).shape(Shape::aws()), &flags);
+    let world = World::counting(many(200, 110 * KIB).shape(Shape::aws()), &flags);
     assert_eq!(epochs("fork", &world.path("many"), Some(&socket)), "200 and 200 samples of 200 files\n");
     check_gets(&world, 200);
     let waits = world.gauge("waits");

@@ -24,6 +24,7 @@ mod directory_bucket;
 mod disk_cache;
 mod doctor;
 mod documents;
+mod errors;
 mod faults;
 mod folders;
 mod freshness;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Seek, SeekFrom};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -80,10 +80,18 @@ fn keys_that_are_no_paths_are_hidden() {
         assert!(names(empty).is_empty(), "{empty}");
     }
     assert!(world.path("h").is_dir(), "a folder wins over a key of its name");
+    // What is listed of a key that is hidden: the key, or the folder that it begins with.
+    let hidden = ["a//", "/", "d/../", "./", "h", &"y".repeat(256)];
+    let said = world.mount.stderr();
+    let told: Vec<_> = said.lines().filter(|line| line.contains("key hidden")).collect();
+    assert!(
+        told.len() == 1 && hidden.iter().any(|key| told[0].ends_with(&format!("key={key:?}"))),
+        "{told:?}"
+    );
 }
 
 #[test]
-fn a_tree_of_ten_thousand_keys_by_ls() {
+fn ls_shows_ten_thousand_keys_with_a_list_for_each_folder() {
     let server = (0..10_000).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("t/{:02}/{:02}/f{index:05}", index / 1000, index / 100 % 10), index)
     });
@@ -106,18 +114,18 @@ fn a_tree_of_ten_thousand_keys_by_ls() {
 }
 
 #[test]
-fn the_largest_the_empty_and_the_oldest() {
+fn the_largest_the_empty_and_the_oldest_object_are_shown_as_they_are() {
     let before = UNIX_EPOCH - Duration::from_millis(86_400_500);
     let server = TestS3::builder()
         .synthetic(BUCKET, "largest", 5 * 1024 * GIB)
         .object(BUCKET, "empty", "")
         .written_at(BUCKET, "oldest", before);
     let world = World::new(server, &[]);
-    let mut largest = File::open(world.path("largest")).expect("a file");
+    let mut largest = world.open("largest");
     assert_eq!(largest.metadata().expect("attributes").len(), 5 * 1024 * GIB);
     let last = largest.seek(SeekFrom::End(-10_000)).expect("a place");
     check_stream(largest, "largest", last, 10_000);
-    assert_eq!(fs::read(world.path("empty")).expect("a file"), b"");
+    assert_eq!(world.read("empty"), b"");
     let oldest = world.path("oldest").metadata().expect("attributes");
     assert_eq!(oldest.modified().expect("a time"), before);
     world.check_memory(256 * MIB);

@@ -183,6 +183,23 @@ fn who_saves_over_a_checkpoint_leaves_it_to_who_evaluates_it() {
 }
 
 #[test]
+fn what_is_open_and_has_lost_its_name_has_no_link() {
+    let world =
+        World::new(TestS3::builder().object(BUCKET, "deleted", "x").object(BUCKET, "replaced", "x"), &ALL);
+    fs::create_dir(world.path("folder")).expect("a folder");
+    fs::write(world.path("new"), "new").expect("the file new");
+    let open = |name: &str| File::open(world.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let links = |file: &File| file.metadata().expect("attributes").nlink();
+    let (deleted, replaced, folder) = (open("deleted"), open("replaced"), open("folder"));
+    assert_eq!((links(&deleted), links(&replaced), links(&folder)), (1, 1, 2));
+    fs::remove_file(world.path("deleted")).expect("it is deleted");
+    fs::rename(world.path("new"), world.path("replaced")).expect("its name is given to another");
+    fs::remove_dir(world.path("folder")).expect("it is removed");
+    assert_eq!((links(&deleted), links(&replaced), links(&folder)), (0, 0, 0));
+    assert_eq!(world.path("replaced").metadata().expect("attributes").nlink(), 1);
+}
+
+#[test]
 fn an_empty_file_is_an_object_when_its_close_returns() {
     let world = World::new(TestS3::builder(), &ALL);
     let size = |key: &str| world.server.stored(BUCKET, key).map(|stored| stored.bytes().len());

@@ -1,6 +1,5 @@
 //! Sequential reads of large objects.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
@@ -30,11 +29,12 @@ impl Dd {
 }
 
 #[test]
-fn eight_gib_by_dd_within_the_memory_limit() {
+fn eight_gib_are_read_by_dd_within_the_memory_limit() {
     let size = 8 * GIB;
     let server = TestS3::builder().synthetic(BUCKET, "big.bin", size);
     // This is by far the longest test. On a busy machine it takes minutes.
-    let world = World::start(server, &["--memory-limit", "256MiB"], Duration::from_secs(900), |_| {});
+    let world =
+        World::start(server, &["--memory-limit", "256MiB", "--no-hedging"], Duration::from_secs(900), |_| {});
     assert_eq!(Dd::new(&world, "big.bin", &["bs=1M"]).check("big.bin", 0), size);
     assert!(world.fetched() as f64 <= 1.02 * size as f64, "{} bytes fetched", world.fetched());
     // Parts have 8 MiB in a full prefetch window. They are smaller in the short window of a slow reader.
@@ -44,10 +44,10 @@ fn eight_gib_by_dd_within_the_memory_limit() {
 }
 
 #[test]
-fn four_objects_at_once() {
+fn four_objects_that_are_read_at_once_are_fetched_once() {
     let keys = ["a.bin", "b.bin", "c.bin", "d.bin"];
     let server = keys.iter().fold(TestS3::builder(), |server, key| server.synthetic(BUCKET, key, GIB));
-    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let world = World::counting(server, &["--memory-limit", "256MiB"]);
     thread::scope(|scope| {
         for key in keys {
             let world = &world;
@@ -59,9 +59,9 @@ fn four_objects_at_once() {
 }
 
 #[test]
-fn one_object_by_four_processes_at_different_offsets() {
+fn four_processes_in_one_object_fetch_it_little_more_than_once() {
     let world =
-        World::new(TestS3::builder().synthetic(BUCKET, "one.bin", GIB), &["--memory-limit", "256MiB"]);
+        World::counting(TestS3::builder().synthetic(BUCKET, "one.bin", GIB), &["--memory-limit", "256MiB"]);
     thread::scope(|scope| {
         for quarter in 0..4 {
             let world = &world;
@@ -83,12 +83,12 @@ fn one_object_by_four_processes_at_different_offsets() {
 fn sixty_four_threads_that_share_an_object_fetch_it_in_parts() {
     let (threads, share) = (64, 48 * MIB);
     let server = TestS3::builder().synthetic(BUCKET, "one.bin", threads * share);
-    let world = World::new(server, &["--memory-limit", "1GiB"]);
+    let world = World::counting(server, &["--memory-limit", "1GiB"]);
     thread::scope(|scope| {
         for offset in (0..threads).map(|thread| thread * share) {
             let world = &world;
             scope.spawn(move || {
-                let mut file = File::open(world.path("one.bin")).expect("a file");
+                let mut file = world.open("one.bin");
                 file.seek(SeekFrom::Start(offset)).expect("a seek");
                 assert_eq!(check_stream(file.take(share), "one.bin", offset, MIB as usize), share);
             });
@@ -107,10 +107,9 @@ fn sixty_four_threads_that_share_an_object_fetch_it_in_parts() {
 fn random_reads_in_between_take_no_stream_away() {
     let (size, steps) = (8 * GIB, 128);
     let server = TestS3::builder().synthetic(BUCKET, "one.bin", size);
-    let world = World::new(server, &["--memory-limit", "1GiB", "--random-read-size", "128KiB"]);
-    let file = File::open(world.path("one.bin")).expect("a file");
-    let (sequential, mut buffer) =
-        (File::open(world.path("one.bin")).expect("a file"), vec![0; MIB as usize]);
+    let world = World::counting(server, &["--memory-limit", "1GiB", "--random-read-size", "128KiB"]);
+    let file = world.open("one.bin");
+    let (sequential, mut buffer) = (world.open("one.bin"), vec![0; MIB as usize]);
     let random = |turn: u64| {
         let (offset, mut page) = (GIB + mix(turn) % (6 * GIB / 4096) * 4096, vec![0; 4 * KIB as usize]);
         file.read_exact_at(&mut page, offset).expect("a read");
@@ -133,7 +132,7 @@ fn random_reads_in_between_take_no_stream_away() {
 fn eight_processes_that_read_the_same_object_share_its_bytes() {
     let size = 512 * MIB;
     let world =
-        World::new(TestS3::builder().synthetic(BUCKET, "one.bin", size), &["--memory-limit", "256MiB"]);
+        World::counting(TestS3::builder().synthetic(BUCKET, "one.bin", size), &["--memory-limit", "256MiB"]);
     thread::scope(|scope| {
         for _ in 0..8 {
             let world = &world;
@@ -144,7 +143,7 @@ fn eight_processes_that_read_the_same_object_share_its_bytes() {
 }
 
 #[test]
-fn many_streams_in_little_memory() {
+fn many_streams_keep_to_little_memory() {
     let keys: Vec<String> = (0..32).map(|index| format!("{index}.bin")).collect();
     let server = keys.iter().fold(TestS3::builder(), |server, key| server.synthetic(BUCKET, key, 32 * MIB));
     let world = World::new(server, &["--memory-limit", "64MiB"]);
@@ -170,7 +169,7 @@ fn memory_is_given_back_when_nobody_reads() {
         }
     });
     // Memory that nobody has used for a minute is given back, although another file is read each second.
-    let small = File::open(world.path("small.bin")).expect("a file");
+    let small = world.open("small.bin");
     let rss = (0..100)
         .map(|turn| {
             thread::sleep(Duration::from_secs(1));
@@ -183,8 +182,8 @@ fn memory_is_given_back_when_nobody_reads() {
 }
 
 #[test]
-fn direct_reads() {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "one.bin", GIB + 5), &[]);
+fn direct_reads_fetch_an_object_once() {
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "one.bin", GIB + 5), &[]);
     let dd = Dd::new(&world, "one.bin", &["bs=8M", "iflag=direct"]);
     assert_eq!(dd.check("one.bin", 0), GIB + 5);
     assert!(world.fetched() as f64 <= 1.02 * GIB as f64, "{} bytes fetched", world.fetched());
@@ -194,7 +193,7 @@ fn direct_reads() {
 fn files_that_match_go_around_the_page_cache() {
     let size = 64 * MIB;
     let server = TestS3::builder().synthetic(BUCKET, "d/one.big", size).synthetic(BUCKET, "two.bin", size);
-    let world = World::new(server, &["--direct-io", "*.big"]);
+    let world = World::counting(server, &["--direct-io", "*.big"]);
     for key in ["d/one.big", "two.bin"] {
         assert_eq!(check_file(&world.path(key), key), size);
     }
@@ -218,7 +217,7 @@ fn files_that_match_go_around_the_page_cache() {
 
 #[test]
 fn a_second_read_comes_from_the_page_cache() {
-    let world = World::new(TestS3::builder().synthetic(BUCKET, "one.bin", 64 * MIB), &[]);
+    let world = World::counting(TestS3::builder().synthetic(BUCKET, "one.bin", 64 * MIB), &[]);
     check_file(&world.path("one.bin"), "one.bin");
     let read_again = || {
         world.server.reset_stats();

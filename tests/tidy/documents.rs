@@ -3,33 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The numbers of the promises that SEMANTICS makes, and the tests that it names for each.
-fn promises(page: &str) -> (BTreeSet<u32>, Vec<(u32, String, String)>) {
-    let (promises, table) = page.split_once("## Tests").expect("a list of tests");
-    let number = |line: &str| line.split_once(". ").and_then(|(number, _)| number.parse().ok());
-    let rows = table.lines().filter_map(|line| {
-        let [number, file, tests] = line.trim_matches('|').split('|').collect::<Vec<_>>().try_into().ok()?;
-        Some((number.trim().parse().ok()?, file.trim().trim_matches('`').to_owned(), tests.to_owned()))
-    });
-    (promises.lines().filter_map(number).collect(), rows.collect())
-}
-
-#[test]
-fn each_promise_names_its_tests() {
-    let (promises, rows) = promises(&crate::read("docs/SEMANTICS.md"));
-    assert!(promises.len() >= 20, "{promises:?}");
-    let kept: BTreeSet<u32> = rows.iter().map(|(number, ..)| *number).collect();
-    assert_eq!(promises, kept, "promises, and those with tests");
-    for (number, file, tests) in rows {
-        let code = crate::read(Path::new(&file));
-        let names: Vec<_> = tests.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "promise {number} names no test in {file}");
-        for name in names {
-            assert!(code.contains(&format!("fn {name}(")), "promise {number}: {file} has no test {name}");
-        }
-    }
-}
-
 #[test]
 fn pages_point_to_what_is_there() {
     let pages = crate::files(Path::new("docs"), "md")

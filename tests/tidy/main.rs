@@ -6,6 +6,7 @@ mod door;
 mod edges;
 mod modules;
 mod names;
+mod promises;
 mod source;
 mod wrappers;
 
