@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use s3mount_object::ChecksumAlgorithm;
@@ -246,6 +247,13 @@ fn an_upload_of_parts_whose_attributes_change_is_another_version_and_the_same_fi
     assert_eq!((shown(&path).0, inode()), (0o100_700, before.1));
     assert_ne!(version(), before.0);
     assert_eq!(check_file(&path, "large"), 20 * MIB);
+    // Pages of a listing show the former version. They must not make the kernel drop the name.
+    for mode in 0o701..0o707 {
+        assert_eq!(fs::read_dir(world.path("")).expect("the root").count(), 1);
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+        sleep(Duration::from_millis(50));
+        assert_eq!((shown(&path).0, inode()), (0o100_000 | mode, before.1));
+    }
 }
 
 #[test]

@@ -217,8 +217,9 @@ impl Filesystem {
         draft.change_metadata(metadata);
         let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
         drop(self.writing.logs.forget(&version.object));
-        self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
+        // Pages that show the former version say that the name has changed. The inode is told last, and stays.
         self.namespace.note_file(&prefix, &name, &file);
+        self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
         Ok(())
     }
 

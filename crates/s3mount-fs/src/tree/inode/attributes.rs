@@ -59,13 +59,14 @@ impl InodeTable {
         self.lock().versions.get(&ino).is_none_or(|known| known.found.is_some())
     }
 
-    /// The attributes of a version were changed by a copy onto itself: it is `file` now.
+    /// The attributes of a version were changed by a copy onto itself: it is `file` now. That outdates no inode.
     pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: CachedAttr) {
         let mut tables = self.lock();
         if let Some(known) = tables.versions.get_mut(&ino) {
             let name_len = known.name().len();
             known.text = format!("{}{}", &known.text[..name_len], file.object.etag().as_str()).into();
             (known.modified, known.found) = (millis(file.mtime), Some(Box::new(found)));
+            known.is_outdated = false;
         }
     }
 }
