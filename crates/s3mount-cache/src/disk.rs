@@ -64,7 +64,7 @@ pub struct DiskCache(Arc<Disks>);
 
 struct Disks {
     disks: Vec<Disk>,
-    /// How versions are spread over the disks, one place for each.
+    /// The place of each directory, by which versions are spread over the directories.
     places: Vec<Place>,
     /// Notes for the user about directories that are not used.
     left_out: Vec<DiskNote>,
@@ -100,8 +100,8 @@ impl DiskCache {
         })
     }
 
-    /// Opens the cache directories without threads: work waits for the hands, one for each directory. `now` tells the
-    /// nanoseconds since the boot of this number. The disk keeps no listings.
+    /// Opens the cache directories without threads: the returned hands do the work, one for each directory. `now`
+    /// returns the nanoseconds since boot number `boot`. The cache keeps no listings.
     ///
     /// # Errors
     /// When a directory can't be used.
@@ -185,8 +185,8 @@ impl DiskCache {
         &self.0.disks[Place::choose(&self.0.places, hash)]
     }
 
-    /// Drops writes that wait, the newest first, until they come to `bytes`. Returns how many bytes of the
-    /// pool were given back.
+    /// Drops waiting writes, the newest first, until `bytes` are dropped. Returns how many bytes of the pool were given
+    /// back.
     pub fn shed(&self, bytes: u64) -> u64 {
         self.0.disks.iter().fold(0, |freed, disk| freed + disk.shed(bytes.saturating_sub(freed)))
     }

@@ -1,10 +1,10 @@
-//! What the daemon keeps of what it read: in memory, and on a local disk.
+//! The caches of the daemon: in memory, and on a local disk.
 //!
 //! - [`BlockCache`] holds blocks in memory, for random readers.
 //! - [`DiskCache`] holds whole and partly fetched objects in a directory, for the next epoch and for other
 //!   mounts.
 //!
-//! Both address bytes by version, so nothing here ever has to be made coherent.
+//! Both address bytes by version, so they need no coherency.
 
 mod disk;
 mod memory;

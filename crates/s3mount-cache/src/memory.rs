@@ -1,17 +1,15 @@
 //! The block cache: blocks of object versions, held in memory for random readers.
 //!
 //! A read that belongs to no stream fetches an *extent*, which is neighbouring whole blocks. The extent stays
-//! here, so a second read of it, or of its neighbourhood, costs no request. Blocks are addressed by version
-//! and number, so nothing here ever has to be made coherent. The payload lies in buffers of the memory pool.
-//! The cache holds references, and drops them the moment an extent leaves, because a reader may be waiting
-//! for that memory.
+//! here, so a second read of it, or of its neighbourhood, costs no request. Blocks are addressed by version and number,
+//! so they need no coherency. The payload lies in buffers of the memory pool. The cache holds references, and drops
+//! them as soon as an extent is evicted, because a reader may be waiting for that memory.
 //!
-//! The blocks of an extent share a buffer, so the cached unit is the extent. It is admitted as a whole and
-//! leaves as a whole, and its weight is what its buffer takes of the pool. An [index](index) finds the extent
-//! that holds a block.
+//! The blocks of an extent share a buffer, so the cached unit is the extent. It is admitted and evicted as a whole, and
+//! its weight is the bytes of the pool that its buffer takes. An [index](index) finds the extent that holds a block.
 //!
-//! When the cache has used up its own share of memory, moka chooses what leaves (TinyLFU). When the pool
-//! needs memory back, [`BlockCache::shed`] chooses the least recently used extents.
+//! When the cache has used up its share of memory, moka chooses what to evict (TinyLFU). When the pool needs memory
+//! back, [`BlockCache::shed`] evicts the least recently used extents.
 //!
 //! **Lock order:** the list of the oldest extents, then moka's locks, then a shard of the index.
 
@@ -28,8 +26,8 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use index::{Extent, ExtentKey, Index, lock};
 
-/// What moka knows about an extent. moka drops values some time after they have left, so a value must not
-/// keep the payload alive.
+/// moka's value for an extent. moka drops values some time after their eviction, so a value must not keep the payload
+/// alive.
 #[derive(Clone)]
 struct Entry {
     weight: u32,
@@ -137,7 +135,7 @@ impl BlockCache {
             self.extents.invalidate(&extent.key);
         }
         if self.held_bytes() > self.capacity_bytes {
-            // Otherwise moka decides some time later what leaves.
+            // Otherwise moka evicts only some time later.
             self.extents.run_pending_tasks();
         }
     }
@@ -145,8 +143,7 @@ impl BlockCache {
     /// Drops extents, the least recently used first, until `bytes` of the pool are given back or the cache is
     /// empty. Returns how many bytes were given back.
     ///
-    /// The order is made for all extents at once, and later calls use it up. So a call for a few bytes costs
-    /// little.
+    /// One call sorts all extents, and later calls use up this order. So a call for a few bytes costs little.
     pub fn shed(&self, bytes: u64) -> u64 {
         let mut oldest = lock(&self.oldest);
         let mut is_new = false;
@@ -292,8 +289,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever extents come, overlap and leave: the count is what is held, each block is found with its
-        /// own bytes, and nothing stays behind.
+        /// Inserts, overlaps and evicts extents: the count equals the held bytes, each block is found with its own
+        /// bytes, and nothing leaks.
         #[test]
         fn keeps_its_books(steps in proptest::collection::vec((0u64..24, 1u64..5, 0u64..4), 1..80)) {
             let cache = BlockCache::new(BLOCK, 12 * BLOCK);

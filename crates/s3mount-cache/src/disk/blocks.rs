@@ -40,7 +40,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
-/// The CRC-64/NVME of pieces that lie one behind the other.
+/// The CRC-64/NVME of consecutive pieces.
 pub(crate) fn sum_of(pieces: &[&[u8]]) -> u64 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
     pieces.iter().for_each(|piece| digest.update(piece));
@@ -52,7 +52,7 @@ pub(crate) fn sums(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(BLOCK_BYTES as usize).map(sum)
 }
 
-/// The CRC-64/NVME of an object of `size` bytes whose blocks have these.
+/// The CRC-64/NVME of an object of `size` bytes whose blocks have the CRCs `sums`.
 pub(crate) fn joined(sums: &[u64], size: u64) -> u64 {
     let Some((last, front)) = sums.split_last() else { return 0 };
     let join = |len| FollowedBy::new(ChecksumAlgorithm::Crc64Nvme, len);
@@ -68,7 +68,7 @@ pub(crate) struct BlockSet {
     count: u64,
     /// How many of them are in the set.
     held: u64,
-    /// One bit for each block; those behind the last block are 0.
+    /// One bit for each block; the bits beyond the last block are 0.
     words: Vec<u64>,
 }
 
@@ -78,7 +78,7 @@ impl BlockSet {
         Self { count, held: 0, words: vec![0; count.div_ceil(64) as usize] }
     }
 
-    /// The set with these bits, if they are as many as `count` needs and none lies behind it.
+    /// The set with the bits `words`, if `count` blocks need that many words and no bit lies beyond `count`.
     pub(crate) fn from_words(count: u64, words: Vec<u64>) -> Option<Self> {
         let behind = count % 64;
         let is_clean = behind == 0 || words.last().is_none_or(|last| last >> behind == 0);
@@ -127,7 +127,7 @@ impl BlockSet {
         }
     }
 
-    /// Where the run of blocks ends that are like `block`: in the set, or not. No further than `until` is looked.
+    /// Where the run of blocks that are like `block`, in the set or not, ends. Looks no further than `until`.
     pub(crate) fn run_end(&self, block: u64, until: u64) -> u64 {
         let is_in = self.has(block);
         let until = until.min(self.count);

@@ -83,14 +83,14 @@ impl fmt::Display for DiskNote {
             ),
             Self::InMemory { path, name } => write!(
                 f,
-                "--cache {path:?} lies in memory ({name}): what it keeps counts as memory in use, and is lost \
+                "--cache {path:?} lies in memory ({name}): its files count as memory in use, and are lost \
                  when the machine restarts"
             ),
             Self::Twice { path, other } => {
                 write!(f, "--cache {path:?} is the same folder as --cache {other:?}; it is used once")
             }
             Self::LeftOut { why } => {
-                write!(f, "{why}; until the next mount, the other folders of --cache hold what it would")
+                write!(f, "{why}; until the next mount, the other folders of --cache hold its objects")
             }
         }
     }

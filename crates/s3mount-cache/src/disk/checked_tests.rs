@@ -39,7 +39,7 @@ fn condition(cache: &DiskCache) -> Condition {
     cache.0.disks[0].dir().health.condition()
 }
 
-/// Has the kernel read an object by itself, and close it.
+/// Passes an object to the kernel, and closes it.
 async fn pass(cache: &DiskCache, key: &str) -> bool {
     let object = cache.object(&id(key), SIZE);
     let (sender, opened) = tokio::sync::oneshot::channel();
@@ -119,7 +119,7 @@ async fn what_the_kernel_has_read_is_looked_through() {
     until("the sector is found", || !file_of(&path, "unreadable").exists()).await;
     fail_reads(&cache, None);
     assert!(file_of(&path, "right").exists() && condition(&cache) == Condition::Healthy);
-    // They are fetched anew.
+    // The objects are fetched anew.
     drop(keep(&cache, "flipped"));
     assert!(pass(&cache, "flipped").await);
 }

@@ -12,7 +12,7 @@ use crate::disk::place;
 use crate::disk::scan;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};
 
-/// What was deleted.
+/// The numbers of what [`CacheDir::clear`] deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
     /// How many objects.
@@ -50,7 +50,7 @@ impl CacheDir {
             self.clear_folder(&listings::folder(layout, number), false)?;
             self.change_counts(|counts| counts.replace_listing(listings.bytes, 0))?;
         }
-        // A mount may have begun to use the directory meanwhile.
+        // A mount may have opened the directory meanwhile.
         let lock = limit::lock_unused(layout).map_err(|error| failed("open", &layout.limit(), error))?;
         if lock.is_some() {
             self.clear_rest()?;
@@ -66,14 +66,14 @@ impl CacheDir {
         let mut pass = Pass::new(before);
         while !pass.is_over() {
             pass.next(&self.layout, file_time())
-                .map_err(|error| failed("count what is in", self.layout.root(), error))?;
+                .map_err(|error| failed("count the bytes in", self.layout.root(), error))?;
         }
         let corrected = self.usage.change(|counts| pass.correct(counts));
         corrected.map_err(|error| failed("change", &self.layout.usage(), error))
     }
 
-    /// Deletes also what mounts need. The caller's lock keeps mounts out meanwhile. The marker is deleted last: without
-    /// it, no mount accepts a directory that is not empty.
+    /// Deletes also the files that mounts need. The caller's lock keeps mounts out meanwhile. The marker is deleted
+    /// last: without it, no mount accepts a directory that is not empty.
     pub(super) fn clear_rest(&self) -> Result<(), WalkError> {
         let layout = &self.layout;
         for number in 0..Self::SHARDS {
@@ -116,7 +116,7 @@ impl CacheDir {
         self.remove_folder(folder)
     }
 
-    /// Deletes the files of the directory itself that a killed mount has not finished.
+    /// Deletes files in the directory itself that a killed mount left unfinished.
     fn clear_unfinished(&self) -> Result<(), WalkError> {
         let root = self.path();
         for entry in std::fs::read_dir(root).map_err(|error| failed("list", root, error))? {

@@ -77,7 +77,7 @@ async fn a_mount_that_waits_for_a_clear_begins_anew() {
     assert!(keeps(&open(&path), "b").await, "the next mount takes it");
 }
 
-/// A mount that goes on would take what was counted wrong for bytes that are in use, until its next pass.
+/// A running mount would count the wrong bytes as in use, until its next pass.
 #[tokio::test]
 async fn what_is_counted_is_cleared_too() {
     let (_folder, path) = folder();
@@ -90,7 +90,7 @@ async fn what_is_counted_is_cleared_too() {
     let counts = dir.counts().expect("a file").expect("known");
     assert_eq!(counts.listings, dir.listings_bytes());
     assert!(0 < counts.listings && counts.listings < counts.used);
-    // A process was killed that had reserved them.
+    // A killed process had reserved them.
     dir.change_counts(|counts| counts.add(1 << 20)).expect("a file");
     dir.clear(|_| {}).expect("cleared");
     let counts = dir.counts().expect("a file").expect("a mount uses it");
@@ -104,7 +104,7 @@ impl CacheDir {
     }
 }
 
-/// In it, links could lead root anywhere.
+/// In another user's folder, links could lead root anywhere.
 #[test]
 fn a_cache_of_another_user_is_left_alone() {
     let (_folder, path) = folder();

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 impl BootId {
-    /// Stands for no boot: the bytes may not have survived the last one.
+    /// No known boot: the bytes may not have survived the last one.
     pub(crate) const UNKNOWN: Self = Self([0; 16]);
 
     fn of_this_boot() -> io::Result<Self> {
@@ -27,9 +27,8 @@ impl BootId {
         Ok(boot.shifted(offset(&offsets)))
     }
 
-    /// The boot for processes whose time since the boot is shifted by `offset`: those of a container with a time
-    /// namespace of its own. Their times can't be compared with those of other processes, so they count as another
-    /// boot.
+    /// The boot for processes whose time since the boot is shifted by `offset`: those of a container with its own time
+    /// namespace. Their times can't be compared with those of other processes, so they count as another boot.
     fn shifted(self, offset: i128) -> Self {
         let mixed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128 as i128);
         Self((u128::from_be_bytes(self.0) ^ mixed as u128).to_be_bytes())
@@ -41,7 +40,7 @@ impl BootId {
     }
 }
 
-/// By how many nanoseconds the time since the boot is shifted here, as the kernel's list of offsets says.
+/// The nanoseconds by which this process's time since the boot is shifted, from the kernel's list of offsets.
 fn offset(list: &str) -> i128 {
     let boot_time = list.lines().find_map(|line| line.trim_start().strip_prefix("boottime"));
     let mut numbers = boot_time.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok());
@@ -55,17 +54,17 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// Nanoseconds since the boot, with the time that the machine was suspended.
+/// Nanoseconds since the boot, including the time that the machine was suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SinceBoot(pub(crate) u64);
 
 impl SinceBoot {
-    /// How much later it is than `earlier`; 0 if it is not later.
+    /// The time from `earlier` to `self`; 0 if `self` is not later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// So much later.
+    /// The time that is `time` after `self`.
     pub(crate) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -75,16 +74,16 @@ impl SinceBoot {
 /// meanwhile.
 const FAR: Duration = Duration::from_secs(4_000_000_000);
 
-/// Tells how many nanoseconds have passed since the boot.
+/// Returns the nanoseconds since the boot.
 type Told = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Tells the boot and the time since it. Tests and simulations set both.
+/// The clock: the boot and the time since it. Tests and simulations set both.
 #[derive(Clone)]
 pub(crate) struct Clock {
     boot: BootId,
     /// The time of a test or a simulation; `None` is the machine's.
     told: Option<Told>,
-    /// Whether files also bear times of this clock, so that nothing depends on the machine's time.
+    /// Whether files also get their times from this clock, so that nothing depends on the machine's time.
     marks_files: bool,
 }
 
@@ -106,24 +105,24 @@ impl Clock {
         Self::told(boot, move || now.load(std::sync::atomic::Ordering::Relaxed))
     }
 
-    /// A clock that is told the nanoseconds since boot number `boot`.
+    /// A clock that calls a function for the nanoseconds since boot number `boot`.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn told(boot: u8, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { boot: BootId([boot; 16]), told: Some(Arc::new(now)), marks_files: false }
     }
 
-    /// As [`told`](Self::told), and files bear times of this clock.
+    /// As [`told`](Self::told), and files get their times from this clock.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn by_hand(boot: u8, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { marks_files: true, ..Self::told(boot, now) }
     }
 
-    /// Whether files bear times of this clock.
+    /// Whether files get their times from this clock.
     pub(crate) fn marks_files(&self) -> bool {
         self.marks_files
     }
 
-    /// The time that a file written now bears.
+    /// The time that a file written now gets.
     pub(crate) fn file_time(&self) -> Duration {
         if self.marks_files { FAR + Duration::from_nanos(self.now().0) } else { file_time() }
     }

@@ -69,7 +69,7 @@ async fn the_kernel_gets_what_was_compared_with_the_store() {
     assert!(passes(&cache, "once").await && !passes(&cache, "never").await);
 }
 
-/// A long object has its record in a file of its own, and is compared all the same.
+/// A long object has its record in its own file, and is compared nevertheless.
 #[tokio::test]
 async fn a_long_object_is_compared_by_the_sums_of_its_blocks() {
     let (_folder, path) = folder();
@@ -86,7 +86,7 @@ async fn a_long_object_is_compared_by_the_sums_of_its_blocks() {
     assert!(cache.flush(LIMIT));
     assert!(object.whole_file().is_some());
     drop((object, cache));
-    // That it was compared is known before it is written down.
+    // The comparison is known before it is recorded.
     for _ in 0..600 {
         let cache = open(&path, true);
         let object = cache.object(&id("long"), size);
@@ -96,7 +96,7 @@ async fn a_long_object_is_compared_by_the_sums_of_its_blocks() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("it is not written down that it was compared");
+    panic!("the comparison is not recorded");
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn what_came_wrong_is_deleted_once_the_store_has_told() {
     let cache = open(&path, true);
     for key in ["before", "after", "once"] {
         let object = cache.object(&id(key), SIZE);
-        // Other bytes have come, and their sums were taken.
+        // Other bytes were fetched, and their checksums taken.
         let wrong = content("wrong", SIZE);
         if key == "once" {
             offer(&object, range(0, SIZE), &wrong);
@@ -122,7 +122,7 @@ async fn what_came_wrong_is_deleted_once_the_store_has_told() {
             object.confirm(right(key));
         }
         assert!(cache.flush(LIMIT));
-        // It is compared in a thread of its own.
+        // Its own thread compares it.
         until(key, || !object.run(0).is_here).await;
         assert!(object.whole_file().is_none(), "{key}");
     }
@@ -152,7 +152,7 @@ async fn what_waits_when_it_turns_out_to_be_wrong_is_not_kept() {
     let blocked = std::sync::Mutex::new(blocked);
     cache.0.disks[0].dir().io.faults.set(move |op| {
         if op == Op::Write {
-            // It ends when the test lets go of the other end.
+            // It ends when the test drops the other end.
             let _ = blocked.lock().map(|blocked| blocked.recv());
         }
         Ok(())
@@ -167,7 +167,7 @@ async fn what_waits_when_it_turns_out_to_be_wrong_is_not_kept() {
     assert!(cache.flush(LIMIT));
     assert!(objects.iter().all(|object| !object.run(0).is_here));
     assert_eq!(files(&path.join("v1")), [] as [std::path::PathBuf; 0]);
-    // What comes afterwards is kept.
+    // Later offers are kept.
     offer(&objects[0], range(0, SIZE), &content("a", SIZE));
     assert!(cache.flush(LIMIT));
     assert_eq!(read(&objects[0], range(0, SIZE)).await, Some(content("a", SIZE)));

@@ -30,7 +30,7 @@ pub(crate) struct Dir {
     /// Whether the kernel gets only files that were compared with the store's checksum.
     only_compared: bool,
     pub(crate) metrics: Arc<DiskMetrics>,
-    /// What the user should know of it.
+    /// A note about the directory for the user.
     pub(crate) note: Option<DiskNote>,
     /// Its place among the directories of this mount.
     place: Place,
@@ -48,11 +48,11 @@ impl Dir {
         let Prepared { layout, note, place } = prepared;
         let io = Io::with_clock(&clock);
         let room = Room::open(&layout, max_bytes, clock.clone(), metrics.clone())
-            .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
+            .map_err(|error| DiskError::io("read the usage of", layout.root(), error))?;
         // Another process may have cleared the directory since. From here on it sees that the directory is in use.
         check::prepare_again(&io, &layout)?;
         let durable = Durable::open(&io, &layout, clock.clone())
-            .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
+            .map_err(|error| DiskError::io("read the file `durable` of", layout.root(), error))?;
         let health = Health::new(layout.root().to_owned(), clock.clone());
         Ok(Self {
             layout,
@@ -92,7 +92,8 @@ impl Dir {
         Ok(())
     }
 
-    /// A record of a version that is published now. It has no name, and was not compared with the store's checksum.
+    /// A record of a version that is published now. The record has no name, and the version was not compared with the
+    /// store's checksum.
     pub(crate) fn record(&self, size: u64, sums: Vec<u64>) -> Record {
         let (boot, published) = (self.clock.boot(), self.clock.now());
         Record { boot, published, size, is_compared: false, name: None, map: None, sums }

@@ -23,7 +23,7 @@ pub(super) const BLOCK: u64 = super::blocks::BLOCK_BYTES;
 pub(super) fn config(path: &Path) -> DiskConfig {
     DiskConfig {
         dirs: vec![path.to_owned()],
-        // Whatever else the disk of the test holds.
+        // Independent of other files on the disk of the test.
         max_bytes: Some(1 << 40),
         source: "https://s3.example|bucket".to_owned(),
         queue_bytes: 1 << 30,
@@ -148,7 +148,7 @@ async fn blocks_of_an_object_come_one_by_one_until_it_is_whole() {
     assert_eq!(read(&object, here).await, Some(bytes.slice(2 * BLOCK as usize..5 * BLOCK as usize)));
     assert_eq!(read(&object, range(2 * BLOCK, 5 * BLOCK + 1)).await, None);
     assert!(object.whole_file().is_none());
-    // Another mount reads what is there, and does not fill it.
+    // Another mount reads the blocks that are there, and does not fill the object.
     let other = open(&path);
     let seen = other.object(&id("big"), size);
     assert_eq!(read(&seen, here).await, Some(bytes.slice(2 * BLOCK as usize..5 * BLOCK as usize)));
@@ -171,7 +171,7 @@ async fn blocks_of_an_object_come_one_by_one_until_it_is_whole() {
     assert_eq!(left.len(), 1, "no map and no part are left: {left:?}");
 }
 
-/// What is written down about an object is as long as what is there of it, however large the object is.
+/// The map of an object is as long as its held blocks need, however large the object is.
 #[tokio::test]
 async fn of_a_huge_object_only_what_is_there_is_written_down() {
     let (_folder, path) = folder();
@@ -252,13 +252,13 @@ async fn what_survived_a_power_cut_unsynced_is_checked_first() {
         offer(&cache.object(&id(key), size), range(0, size), &content(key, size));
     }
     assert!(cache.0.disks[0].wait_written(LIMIT));
-    // The cache goes on. A power cut comes, and the next boot finds what lies in the directory now.
+    // The cache goes on. A power cut follows, and the next boot finds the directory as it is now.
     let copy = path.with_file_name("copy");
     assert!(std::process::Command::new("cp").arg("-a").args([&path, &copy]).status().expect("cp").success());
     let (cache, _) = open_in_boot(&copy, 2);
     let wrong = Hash::of(&config(&path).source, &id("wrong"));
     flip(&Layout::new(&copy).whole(&wrong), 5);
-    // Who compares what can't be trusted waits until all else is seen.
+    // The comparison of untrusted objects waits until all else is checked.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
     cache.0.disks[0].dir().io.faults.set(move |_| {
@@ -279,7 +279,7 @@ async fn what_survived_a_power_cut_unsynced_is_checked_first() {
         "compared with its sums"
     );
     drop(release);
-    assert!(cache.flush(LIMIT), "it also checks what can't be trusted");
+    assert!(cache.flush(LIMIT), "it also checks untrusted objects");
     assert!(objects[1].whole_file().is_some() && objects[2].whole_file().is_none());
     assert!(!objects[2].run(0).is_here, "it is deleted");
 }
@@ -336,8 +336,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Two mounts share a directory. Whatever they do: what is read is right, and what is said to be here is
-    /// read, unless the other mount has deleted it.
+    /// Two mounts share a directory. Whatever they do, all bytes read are right, and all bytes reported as here can be
+    /// read, unless the other mount has deleted them.
     #[test]
     fn no_order_of_offers_and_reads_gives_a_wrong_byte(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -388,7 +388,7 @@ proptest! {
                 }
             }
             drop((kept, mounts));
-            // Whatever the mounts have left: it is right.
+            // All bytes that the mounts have left are right.
             let cache = open();
             for (size, bytes) in SIZES.iter().zip(&contents) {
                 let object = cache.object(&id(&size.to_string()), *size);
@@ -406,7 +406,7 @@ proptest! {
     }
 }
 
-/// Only who reads, or knows of a reader, counts for what is evicted.
+/// Only reads, and reads that are sure to come, count as uses for the eviction.
 #[tokio::test]
 async fn a_guess_is_no_use() {
     let (_folder, path) = folder();
@@ -422,7 +422,7 @@ async fn a_guess_is_no_use() {
     for _ in 0..2 {
         kept.look_for_guess().await;
         assert!(kept.whole_file().is_some());
-        assert_eq!(used(), long_ago, "nobody has read it");
+        assert_eq!(used(), long_ago, "it was not read");
     }
     let (sender, opened) = tokio::sync::oneshot::channel();
     kept.with_whole_file(|file| sender.send(file.is_some()).expect("the test waits"));

@@ -32,9 +32,9 @@ pub enum DiskError {
     Owner {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user who owns it.
         owner: u32,
-        /// Who uses it.
+        /// The user of this process.
         user: u32,
     },
     /// Other users may read or write the directory.
@@ -61,7 +61,7 @@ pub enum DiskError {
         /// What its marker file says.
         layout: String,
     },
-    /// The directory is a cache, and nobody knows of which layout.
+    /// The directory is a cache of an unknown layout.
     #[error(
         "--cache {path:?} is a cache whose marker file is damaged; delete {marker:?}, and it is used again"
     )]

@@ -34,12 +34,12 @@ pub(crate) struct Evicted {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
     pub(crate) versions: u64,
-    /// How long nothing can be evicted, if too little was found.
+    /// How long nothing can be evicted, if the search found too little.
     pub(crate) wait: Option<Duration>,
 }
 
 impl Evicted {
-    /// Whether all that was needed is given back.
+    /// Whether the eviction gave back all of `need`.
     pub(crate) fn is_enough(&self, need: Need) -> bool {
         self.bytes >= need.bytes && self.files >= need.files
     }
@@ -49,7 +49,7 @@ impl Evicted {
 #[derive(Debug)]
 pub(crate) struct Evictor {
     layout: Layout,
-    /// What the last look found and is still here, the oldest use last.
+    /// Versions that the last look found and that are not yet evicted, the oldest use last.
     spare: Mutex<Vec<Candidate<Hash>>>,
     random: AtomicU64,
 }
@@ -60,18 +60,17 @@ impl Evictor {
         Self { layout, spare: Mutex::default(), random: AtomicU64::new(seed) }
     }
 
-    /// Evicts versions that were used last before `oldest_kept`, until what is needed is given back or no more are
-    /// found.
+    /// Evicts versions that were used last before `oldest_kept`, until `need` is given back or no more are found.
     pub(crate) fn evict(&self, need: Need, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Evicted::default();
-        // How many versions turned out to be open, and what had come of it all at the last look.
+        // How many versions turned out to be open, and the progress at the last look.
         let (mut open, mut looked_at) = (0, None);
         while !evicted.is_enough(need) {
             let Some(candidate) = spare.pop() else {
                 let progress = (evicted.files, open);
                 if looked_at == Some(progress) {
-                    // All that may go is being filled or open, so the next look would find the same.
+                    // Every evictable version is being filled or open, so the next look would find the same.
                     evicted.wait = Some(MIN_WAIT);
                     break;
                 }
@@ -85,10 +84,10 @@ impl Evictor {
                 }
                 continue;
             };
-            // It may have been used since the look.
+            // The version may have been used since the look.
             if self.last_use(&candidate.version)?.is_some_and(|used| used < oldest_kept) {
                 if self.is_open(&candidate.version, now)? {
-                    // The next look finds others, unless anything may go.
+                    // The next look finds others, unless every version may be evicted.
                     open = MOST_OPEN.min(open + u64::from(oldest_kept <= now));
                     continue;
                 }
@@ -101,7 +100,7 @@ impl Evictor {
         Ok(evicted)
     }
 
-    /// Looks through shards until enough is found, or all have been looked through.
+    /// Looks through shards until it has found enough, or has looked through all.
     fn look(&self, now: Duration) -> io::Result<Vec<Candidate<Hash>>> {
         // The step is odd, so each of the 4,096 shards comes once.
         let random = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);

@@ -52,7 +52,7 @@ impl Faulty {
         self.now.fetch_add(seconds * 1_000_000_000, Ordering::Relaxed);
     }
 
-    /// Lets time go by, until the disk has this condition.
+    /// Advances the clock until the disk has this condition.
     async fn until(&self, condition: Condition) {
         for _ in 0..200 {
             if self.condition() == condition {
@@ -90,7 +90,7 @@ async fn a_disk_with_errors_is_left_alone_until_it_works() {
         disk.wait(11);
     }
     assert_eq!(disk.condition(), Condition::Failing);
-    // It still fails when it is used less, and the probe fails.
+    // The disk still fails when it is used less, and the probe fails.
     while disk.condition() == Condition::Failing {
         disk.wait(5);
         assert!(!disk.keeps("other").await && !disk.hits().await);
@@ -107,7 +107,7 @@ async fn a_disk_with_errors_is_left_alone_until_it_works() {
         Ok(())
     });
     assert!(!disk.hits().await && !disk.kept.run(0).is_here && disk.kept.whole_file().is_none());
-    assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing is asked of a disk that is off");
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "a disk that is off gets no operation");
     disk.until(Condition::Healthy).await;
     assert!(disk.hits().await && disk.keeps("other").await);
 }
@@ -122,7 +122,7 @@ async fn who_reads_from_a_disk_that_hangs_is_let_go() {
     disk.faults().set(move |op| {
         if op == Op::Read {
             counted.fetch_add(1, Ordering::Relaxed);
-            // It ends when the test lets go of the other end.
+            // It ends when the test drops the other end.
             let _ = hung.lock().map(|hung| hung.recv());
         }
         Ok(())
@@ -148,7 +148,7 @@ async fn who_reads_from_a_disk_that_hangs_is_let_go() {
     assert_ne!(disk.condition(), Condition::Healthy);
     let before = asked.load(Ordering::Relaxed);
     assert!(!disk.hits().await);
-    assert!(before > 0 && asked.load(Ordering::Relaxed) == before, "nobody else asks the disk");
+    assert!(before > 0 && asked.load(Ordering::Relaxed) == before, "no other reader asks the disk");
     disk.until(Condition::Off).await;
     drop(release);
     disk.faults().clear();
@@ -211,12 +211,12 @@ async fn what_is_idle_makes_way_on_a_full_disk() {
         let times = fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
         fs::File::open(&idle).and_then(|file| file.set_times(times)).expect("a file");
         disk.wait(31);
-        // For a moment after the last look nothing is looked for.
+        // For a moment after the last look there is no other look.
         for attempt in 0.. {
             if disk.keeps(&format!("two-{attempt}")).await {
                 break;
             }
-            assert!(attempt < 600, "nothing has made way");
+            assert!(attempt < 600, "nothing was evicted");
             disk.wait(31);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -250,7 +250,7 @@ async fn a_directory_that_housekeepers_find_first_is_used() {
     fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("changed");
     dir.room.step();
     assert_eq!(fs::read_dir(&path).expect("a folder").count(), 0, "nobody has checked it");
-    // One that looked at it just before it was made.
+    // A mount that looked at the directory just before it was made.
     fs::write(path.join("pace"), "").expect("written");
     fs::write(path.join("thesis.tex"), "text").expect("written");
     assert!(disk.cache.flush(LIMIT));
@@ -268,7 +268,7 @@ async fn a_directory_in_its_place_is_checked_before_it_is_used() {
     let state = || disk.cache.0.disks[0].dir().health.state();
     let elsewhere = path.with_extension("elsewhere");
     fs::rename(&path, &elsewhere).expect("renamed");
-    // Somebody else's, with the same content: other users may write to it.
+    // Another directory with the same content: other users may write to it.
     fs::create_dir(&path).expect("made");
     fs::copy(elsewhere.join("s3mount-cache"), path.join("s3mount-cache")).expect("copied");
     fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("changed");
@@ -280,7 +280,7 @@ async fn a_directory_in_its_place_is_checked_before_it_is_used() {
     assert!(disk.cache.flush(LIMIT));
     assert_eq!(state(), DiskState::Healthy);
     assert!(disk.keeps("two").await);
-    // The first one comes back, with what was in it.
+    // The first directory comes back, with its contents.
     fs::remove_dir_all(&path).expect("deleted");
     fs::rename(&elsewhere, &path).expect("renamed");
     assert!(disk.cache.flush(LIMIT));
@@ -319,7 +319,7 @@ async fn an_error_of_one_operation_is_no_error_of_a_reader() {
     }
 }
 
-/// Nobody has the version any more, and some of it waits to be written.
+/// The version is no longer in use, and some of its bytes wait to be written.
 #[test]
 fn what_waits_of_a_version_that_is_deleted_is_not_written() {
     let (_folder, path) = folder();
@@ -336,7 +336,7 @@ fn what_waits_of_a_version_that_is_deleted_is_not_written() {
     assert!(is_kept("right") && !is_kept("wrong"));
 }
 
-/// An error has left it with all of its blocks.
+/// An error has left a partial object with all of its blocks.
 #[tokio::test]
 async fn a_part_that_could_not_be_finished_is_finished_later() {
     let (_folder, path) = folder();

@@ -25,7 +25,7 @@ fn open(path: &Path) -> DiskCache {
     DiskCache::open(&config).expect("a directory of this test")
 }
 
-/// Reads all objects in order, offers what is not here, and returns the numbers of those that are.
+/// Reads all objects in order, offers the missing ones, and returns the numbers of the others.
 async fn epoch(cache: &DiskCache) -> Vec<u64> {
     let mut hits = Vec::new();
     for number in 0..OBJECTS {

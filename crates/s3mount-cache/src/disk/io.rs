@@ -35,7 +35,7 @@ use crate::disk::io::faults::{Faults, Op};
 /// memory. Few disks have larger sectors.
 pub(crate) const ALIGN: usize = 4096;
 
-/// Files and folders are for their owner alone.
+/// Only the owner may use the files and folders.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 
@@ -45,7 +45,7 @@ const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 /// The extended attribute of a file's record. It is written first, because the first has room in the inode.
 pub(crate) const RECORD_ATTRIBUTE: &str = "user.s3mount";
 
-/// The extended attribute that says of which version a file is. Readers do not read it.
+/// The extended attribute with the name of the file's version. Readers do not read it.
 pub(crate) const NAME_ATTRIBUTE: &str = "user.s3mount.name";
 
 /// The longest extended attribute of a file. ext4 has one block of 4 KiB for all that have no room in the inode.
@@ -58,7 +58,7 @@ static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     pub(crate) file: File,
-    /// Its temporary name, where the file system knows no files without a name.
+    /// Its temporary name, on a file system without unnamed files.
     temporary: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Attribute {
     Value(Vec<u8>),
     /// The file has none.
     Missing,
-    /// Files of this file system have none.
+    /// The file system has no attributes.
     Unsupported,
 }
 
@@ -94,14 +94,14 @@ impl Io {
         Self { marks: clock.marks_files().then(|| clock.clone()), ..Self::new() }
     }
 
-    /// Opens a file for reading, and tells whether its reads leave the page cache out.
+    /// Opens a file for reading, and returns whether its reads bypass the page cache.
     pub(crate) fn open(&self, path: &Path) -> io::Result<(File, bool)> {
         self.faults.at(Op::Open)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let best = flags | OFlags::DIRECT | OFlags::NOATIME;
         match fs::open(path, best, Mode::empty()) {
             Ok(file) => Ok((file.into(), true)),
-            // No reads without the page cache, or the file belongs to another user.
+            // The file system has no such reads, or the file belongs to another user.
             Err(Errno::INVAL | Errno::PERM) => Ok((fs::open(path, flags, Mode::empty())?.into(), false)),
             Err(error) => Err(error.into()),
         }
@@ -122,7 +122,7 @@ impl Io {
                 Ok(count) => {
                     done += count;
                     IoSliceMut::advance_slices(&mut into, count);
-                    // Less than asked for is the file's end, if it is no multiple of a sector.
+                    // A short read that is no multiple of a sector ends at the file's end.
                     if !count.is_multiple_of(ALIGN) {
                         break;
                     }
@@ -147,14 +147,14 @@ impl Io {
         with_folder(path, |_| Ok(self.open_to_write(path, flags)?))
     }
 
-    /// Opens a file whose [writes](Self::write) leave the page cache out, if the file system knows such writes.
+    /// Opens a file whose [writes](Self::write) bypass the page cache, if the file system has such writes.
     fn open_to_write(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
         if !self.has_direct.load(Ordering::Relaxed) {
             return Ok(fs::open(path, flags, FILE_MODE)?.into());
         }
         match fs::open(path, flags | OFlags::DIRECT, FILE_MODE) {
             Err(Errno::INVAL) => {
-                // The file may have been made all the same.
+                // The failed call may have created the file.
                 let file = fs::open(path, flags - OFlags::EXCL, FILE_MODE)?;
                 self.has_direct.store(false, Ordering::Relaxed);
                 Ok(file.into())
@@ -208,19 +208,19 @@ impl Io {
         }
     }
 
-    /// Makes a file that is open for writing `len` bytes long, none of which takes room.
+    /// Makes a file that is open for writing `len` bytes long and sparse.
     pub(crate) fn make_empty(&self, file: &File, len: u64) -> io::Result<()> {
         file.set_len(0)?;
         file.set_len(len)?;
         self.mark(file)
     }
 
-    /// Gives a file that was written its time, unless the file system has.
+    /// Sets the time of a file that was written, unless the file system does.
     fn mark(&self, file: &File) -> io::Result<()> {
         self.marks.as_ref().map_or(Ok(()), |clock| set_time(file, clock.file_time()))
     }
 
-    /// Writes `bytes` at `offset`. They leave the page cache out, or leave it once they are on the disk.
+    /// Writes `bytes` at `offset`. They bypass the page cache, or leave it once they are on the disk.
     pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.faults.at(Op::Write)?;
         self.write_all(file, bytes, offset)?;
@@ -235,12 +235,12 @@ impl Io {
         if done == bytes.len() {
             return Ok(());
         }
-        // The end of an object that is no multiple of a sector, or what lies anywhere in memory.
+        // The rest: an end that is no multiple of a sector, or memory that is not aligned.
         let cached = fs::open(path_of(file), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into();
         self.write_cached(&cached, &bytes[done..], offset + done as u64)
     }
 
-    /// Writes as much of the front of `bytes` as can leave the page cache out. Returns how much that is.
+    /// Writes as much of the front of `bytes` as can bypass the page cache. Returns how many bytes that are.
     fn write_direct(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let is_aligned = offset.is_multiple_of(ALIGN as u64) && bytes.as_ptr().align_offset(ALIGN) == 0;
         let end = if is_aligned { bytes.len() / ALIGN * ALIGN } else { 0 };
@@ -250,7 +250,7 @@ impl Io {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
-                // The disk has larger sectors, or the file system takes the flag and knows no such writes.
+                // The disk has larger sectors, or the file system accepts the flag without supporting such writes.
                 Err(Errno::INVAL) => {
                     self.has_direct.store(false, Ordering::Relaxed);
                     break;
@@ -261,7 +261,7 @@ impl Io {
         Ok(done)
     }
 
-    /// Writes by way of the page cache, and lets the bytes leave it once they are on the disk.
+    /// Writes through the page cache, and drops the bytes from it once they are on the disk.
     fn write_cached(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -279,7 +279,7 @@ impl Io {
             }
         }
         if !self.has_dontcache.load(Ordering::Relaxed) {
-            // This begins to write pages that are dirty, and drops those that are not.
+            // This begins to write dirty pages, and drops clean ones.
             let _ = fs::fadvise(file, 0, NonZeroU64::new(offset + done as u64), fs::Advice::DontNeed);
         }
         Ok(())
@@ -344,19 +344,19 @@ impl Io {
         }
     }
 
-    /// Waits until all that was written to the file system of `folder` is on the disk. Fails if anything could
-    /// not be written since `folder` was opened, or since the last call.
+    /// Waits until all writes to the file system of `folder` are on the disk. Fails if a write has failed since
+    /// `folder` was opened, or since the last call.
     pub(crate) fn sync(&self, folder: &File) -> io::Result<()> {
         self.faults.at(Op::Sync)?;
         if self.marks.is_some() {
-            // Power cuts of a simulation take what was written since. The machine's disk has no part in it.
+            // A simulation's power cuts lose the writes since the last sync. The machine's disk is not involved.
             return Ok(());
         }
         Ok(fs::syncfs(folder)?)
     }
 }
 
-/// Says that the file was used and written at this time.
+/// Sets the times of the file's last use and last write.
 fn set_time(file: &File, time: Duration) -> io::Result<()> {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let time = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
@@ -401,8 +401,8 @@ mod tests {
     const SIZE: usize = 9 * ALIGN + 77;
 
     proptest! {
-        /// Pieces of a file may be written in any order, from anywhere in memory, up to an end that is no
-        /// multiple of a sector, past the page cache and by way of it.
+        /// Pieces of a file may be written in any order, from any address, up to an end that is no multiple of a
+        /// sector, past the page cache and through it.
         #[test]
         fn any_pieces_are_written(cuts in proptest::collection::btree_set(1..SIZE, 0..6), is_rounded in any::<bool>(), odd in 0usize..2, is_reversed in any::<bool>(), has_direct in any::<bool>()) {
             let folder = tempfile::tempdir().expect("a folder");

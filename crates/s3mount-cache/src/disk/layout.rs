@@ -1,4 +1,4 @@
-//! Where things lie in the cache's directory, layout 1.
+//! The paths in a cache directory, layout 1.
 //!
 //! ```text
 //! DIR/s3mount-cache                      says that the directory is a cache, and of which layout
@@ -25,13 +25,13 @@ use std::path::{Path, PathBuf};
 use s3mount_object::ObjectId;
 use sha2::{Digest, Sha256};
 
-/// What the marker file says.
+/// The text of the marker file.
 pub(crate) const MARKER_TEXT: &str = "s3mount cache, layout 1\n";
 
 /// How the text of a marker file begins, whatever the layout.
 const MARKER_START: &str = "s3mount cache, layout ";
 
-/// Whether a marker file of this text, of whatever layout, is as it was written.
+/// Whether `text` is the undamaged text of a marker file, of any layout.
 pub(crate) fn is_marker(text: &[u8]) -> bool {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.strip_prefix(MARKER_START));
     number.and_then(|number| number.strip_suffix('\n')).is_some_and(|number| number.parse::<u32>().is_ok())
@@ -45,8 +45,8 @@ pub(crate) const SHARDS: u16 = 1 << 12;
 pub(crate) struct Hash([u8; 32]);
 
 impl Hash {
-    /// The hash of `object` in the store that `source` names. Each field goes in with its length, so no two
-    /// versions give the same text.
+    /// The hash of `object` in the store that `source` names. Each field is hashed with its length, so no two versions
+    /// give the same text.
     pub(crate) fn of(source: &str, object: &ObjectId) -> Self {
         let mut hasher = Sha256::new();
         for field in [source, object.key(), object.etag().as_str()] {
@@ -56,7 +56,7 @@ impl Hash {
         Self(hasher.finalize().into())
     }
 
-    /// The folder that the version lies in.
+    /// The folder of the version.
     pub(crate) fn shard(&self) -> u16 {
         u16::from_be_bytes([self.0[0], self.0[1]]) >> 4
     }
@@ -71,7 +71,7 @@ impl Hash {
         u64::from_be_bytes(self.0[24..].try_into().expect("a hash has 32 bytes"))
     }
 
-    /// The hash that `name`, 64 digits, stands for.
+    /// Parses a hash from `name`, its 64 digits.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -117,47 +117,47 @@ impl Layout {
         &self.root
     }
 
-    /// Says that the directory is a cache, and of which layout.
+    /// The marker file, which says that the directory is a cache, and of which layout.
     pub(crate) fn marker(&self) -> PathBuf {
         self.root.join("s3mount-cache")
     }
 
-    /// The number of the directory among others.
+    /// The file with the number of the directory among others.
     pub(crate) fn number(&self) -> PathBuf {
         self.root.join("s3mount-cache.number")
     }
 
-    /// Locked by the process that evicts.
+    /// The file that the evicting process locks.
     pub(crate) fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
 
-    /// How many bytes are in use.
+    /// The file that counts the bytes in use.
     pub(crate) fn usage(&self) -> PathBuf {
         self.root.join("usage")
     }
 
-    /// How much time passes between two uses of an object.
+    /// The file with the times between two uses of an object.
     pub(crate) fn pace(&self) -> PathBuf {
         self.root.join("pace")
     }
 
-    /// When objects were used that may not be here.
+    /// The file with the last uses of objects that may not be here.
     pub(crate) fn ghosts(&self) -> PathBuf {
         self.root.join("ghosts")
     }
 
-    /// How many bytes may be in use. Who uses the directory holds a lock on it.
+    /// The file that says how many bytes may be in use. Each process that uses the directory holds a lock on it.
     pub(crate) fn limit(&self) -> PathBuf {
         self.root.join("limit")
     }
 
-    /// Up to which time everything is on the disk.
+    /// The file that says up to which time everything is on the disk.
     pub(crate) fn durable(&self) -> PathBuf {
         self.root.join("durable")
     }
 
-    /// Whether a file of this name is one of those that housekeepers make, or one that is about to become it.
+    /// Whether housekeepers make a file of this name, or rename a file of this name to one.
     pub(crate) fn is_of_housekeepers(name: &str) -> bool {
         let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
         ["lock", "usage", "pace", "ghosts", "limit", "durable"].contains(&stem)
@@ -173,7 +173,7 @@ impl Layout {
         self.root.join("names")
     }
 
-    /// The kept listing of the directory that `hash` stands for.
+    /// The kept listing of the directory with this `hash`.
     pub(crate) fn listing(&self, hash: &Hash) -> PathBuf {
         self.names().join(format!("{:03x}", hash.shard())).join(hash.to_string())
     }
@@ -198,7 +198,7 @@ impl Layout {
         self.shard(hash.shard()).join(format!("{hash}.part"))
     }
 
-    /// Which blocks of a partly fetched object are there.
+    /// The map of the blocks of a partly fetched object.
     pub(crate) fn map(&self, hash: &Hash) -> PathBuf {
         self.shard(hash.shard()).join(format!("{hash}.map"))
     }

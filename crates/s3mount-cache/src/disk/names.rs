@@ -40,14 +40,14 @@ pub struct NameStore {
     source: String,
     /// How many bytes of the disk listings may take.
     most_bytes: u64,
-    /// How many bytes those have that are not finished.
+    /// The bytes of all unfinished listings.
     unfinished: Arc<AtomicU64>,
 }
 
 /// Where a page lies in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// The last key that the page covers. Unset for the last page of a listing.
+    /// The last key that the page covers. `None` for the last page of a listing.
     upto: Option<Box<str>>,
     start: u64,
     len: u64,
@@ -61,7 +61,7 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a kept listing is damaged: {what}"))
 }
 
-/// The folder may have been moved away, and another one may be in its place.
+/// Checks that the folder was not moved away or replaced.
 fn check(dir: &Dir) -> io::Result<()> {
     if dir.room.is_checked() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
@@ -69,7 +69,7 @@ fn check(dir: &Dir) -> io::Result<()> {
 impl NameStore {
     pub(super) fn new(dir: Arc<Dir>, source: String) -> Self {
         let most_bytes = dir.room.most_listing_bytes().unwrap_or_else(|error| {
-            tracing::debug!(%error, "look how much room the disk cache has for listings");
+            tracing::debug!(%error, "read the room for listings in the disk cache");
             0
         });
         Self { dir, source, most_bytes, unfinished: Arc::default() }
@@ -80,11 +80,11 @@ impl NameStore {
         self.dir.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
     }
 
-    /// Begins to keep the listing of `directory`. All unfinished listings together may take as much as the kept ones:
-    /// beyond that, the next page is an error.
+    /// Begins to keep the listing of `directory`. All unfinished listings together may take as many bytes as the kept
+    /// ones: beyond that, the next page is an error.
     ///
     /// # Errors
-    /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.
+    /// Those of the disk. `NotFound` while the cache's folder is gone: the housekeeper recreates it, with its mode.
     pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
         check(&self.dir)?;
         let path = self.path(directory);
@@ -143,7 +143,7 @@ pub struct NamesWriter {
     dir: Arc<Dir>,
 }
 
-/// What one listing that is not finished takes of what all of them may.
+/// The share of one unfinished listing in the bytes that all of them may take.
 #[derive(Debug)]
 struct Unfinished {
     all: Arc<AtomicU64>,
@@ -171,7 +171,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// How many bytes of the disk a file takes that may be missing.
+/// How many bytes of the disk a file takes; 0 if it is missing.
 fn taken_bytes(path: &Path) -> u64 {
     std::fs::symlink_metadata(path).map_or(0, |file| scan::taken_bytes(&file))
 }
@@ -300,7 +300,7 @@ impl NamesFile {
     }
 }
 
-/// Reads bytes that lie inside of the file, as its checked end and table say.
+/// Reads bytes inside the file, as its checked footer and table say.
 fn read(file: &File, start: u64, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).map_err(|_| damaged("a length"))?];
     file.read_exact_at(&mut bytes, start)?;
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(shard).expect("a folder").count(), 0);
     }
 
-    /// What two listings have written counts for both, and is given back by the one that is given up.
+    /// The bytes of two listings count for both, and the one that is dropped gives its bytes back.
     #[test]
     fn a_listing_that_is_too_long_is_not_kept() {
         let dir = TempDir::new().expect("a folder");

@@ -37,8 +37,8 @@ mod checking;
 mod offering;
 mod reading;
 
-/// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
-/// many at least.
+/// Dead entries are removed from the table of objects when it has grown to twice the living ones, and to at least this
+/// many.
 const MIN_TABLE: usize = 1024;
 
 /// Threads that read one directory. An NVMe brings 7 GB/s, 7,000 reads of 1 MiB a second of 1 to 2 ms each.
@@ -51,11 +51,10 @@ const WRITERS: usize = 4;
 /// How often to check for operations that hang.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A reader waits no longer than this for the disk. Then the store is asked.
+/// A reader waits no longer than this for the disk. Then it asks the store.
 const WAITS: Duration = Duration::from_secs(5);
 
-/// How much time passes between two calls of syncfs(2), at least. It writes what all processes have written to
-/// the file system.
+/// The least time between two calls of syncfs(2). A call syncs the writes of all processes to the file system.
 const SYNC_AFTER: Duration = Duration::from_secs(30);
 
 /// How many ticks pass between two rounds of housekeeping.
@@ -77,7 +76,7 @@ struct SharedDisk {
     table: Mutex<Table>,
     /// Whole objects that are to be compared with their checksums.
     checks: Checks,
-    /// The time of the last sync. The housekeeping thread holds the lock.
+    /// The time of the last sync. The thread that does the housekeeping holds the lock.
     synced: Mutex<SinceBoot>,
     is_closed: Mutex<bool>,
     closed: Condvar,
@@ -89,11 +88,11 @@ struct SharedDisk {
 #[derive(Debug, Default)]
 struct Table {
     objects: HashMap<Hash, Known>,
-    /// At how many entries the dead ones are taken out.
+    /// The number of entries at which the dead ones are removed.
     clean_at: usize,
 }
 
-/// A version may be here when its object is not: its bytes wait to be written.
+/// An entry of the table. Its version may outlive its object: bytes of the version wait to be written.
 #[derive(Debug)]
 struct Known {
     object: Weak<DiskObject>,
@@ -105,7 +104,7 @@ impl Table {
         self.objects.get(hash).and_then(|known| known.version.upgrade())
     }
 
-    /// All versions that are here.
+    /// All versions in the table.
     fn versions(&self) -> impl Iterator<Item = Arc<Version>> {
         self.objects.values().filter_map(|known| known.version.upgrade())
     }
@@ -142,7 +141,7 @@ impl Disk {
         self.0.queue.is_idle()
     }
 
-    /// The version that `named` names. All who name the same version share it.
+    /// The version `named`. All callers that name the same version share it.
     pub(crate) fn object(&self, named: Named) -> Arc<DiskObject> {
         self.0.object(named)
     }
@@ -173,18 +172,18 @@ impl Disk {
         receiver.recv_timeout(left).is_ok() && is_written
     }
 
-    /// Waits until every version that was looked for can be trusted. Returns whether that was so within `limit`.
+    /// Waits until every version that was looked for can be trusted, at most for `limit`. Returns whether all can be.
     pub(crate) fn wait_checked(&self, limit: Duration) -> bool {
         self.0.is_by_hand || self.0.checks.wait_doubtful(limit)
     }
 
-    /// Waits until what was offered is written. Nothing is synced.
+    /// Waits until all offered bytes are written. Syncs nothing.
     #[cfg(test)]
     pub(crate) fn wait_written(&self, limit: Duration) -> bool {
         self.0.queue.wait_idle(limit)
     }
 
-    /// Saves the maps of all parts. Nothing is synced.
+    /// Saves the maps of all partial objects. Syncs nothing.
     #[cfg(test)]
     pub(crate) fn save_maps(&self) {
         self.0.parts.tidy(&self.0.dir, true);
@@ -198,7 +197,7 @@ impl Disk {
         (0..3).for_each(|_| self.0.dir.health.on_error("abandon", &rustix::io::Errno::IO.into()));
     }
 
-    /// Drops writes that wait, the newest first.
+    /// Drops waiting writes, the newest first.
     pub(crate) fn shed(&self, bytes: u64) -> u64 {
         let shed = self.0.queue.shed(bytes);
         let freed = shed.iter().map(|(bytes, _)| bytes).sum();
@@ -211,7 +210,10 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let is_good = self.0.dir.health.condition() == Condition::Healthy;
         if is_good && !self.0.is_by_hand && !self.flush(ENDS_AFTER) {
-            tracing::warn!(dir = %self.0.dir.layout.root().display(), "end the disk cache before all is written");
+            tracing::warn!(
+                dir = %self.0.dir.layout.root().display(),
+                "the disk cache ends before all offered bytes are written"
+            );
         }
         self.0.queue.close();
         self.0.readers.close();
@@ -237,7 +239,7 @@ impl SharedDisk {
         }
     }
 
-    /// The version that `named` names. All who name the same version share it.
+    /// The version `named`. All callers that name the same version share it.
     fn object(self: &Arc<Self>, named: Named) -> Arc<DiskObject> {
         let mut table = lock(&self.table);
         let known = table.objects.get(&named.hash);
@@ -259,7 +261,7 @@ impl SharedDisk {
         made
     }
 
-    /// Looks for operations that hang, and has a thread keep house now and then, until the cache ends.
+    /// Looks for operations that hang, and starts the housekeeping now and then in a thread, until the cache ends.
     fn watch(self: &Arc<Self>) {
         for tick in 1u64.. {
             let waited = self.closed.wait_timeout_while(lock(&self.is_closed), TICK, |is_closed| !*is_closed);
@@ -270,7 +272,7 @@ impl SharedDisk {
         }
     }
 
-    /// What is done at the tick of this number.
+    /// Does the work of tick number `tick`.
     fn look_after(self: &Arc<Self>, tick: u64) {
         let now = self.dir.clock.now();
         if self.dir.health.tick() {
@@ -296,7 +298,7 @@ impl SharedDisk {
         self.dir.health.on_probe(result.is_ok());
     }
 
-    /// Saves maps, closes files, and syncs. All of it at once if that is `urgent`.
+    /// Saves maps, closes files, and syncs. If `urgent`, does all of it at once, not only what is due.
     fn keep_house(self: &Arc<Self>, urgent: bool) {
         let mut synced = lock(&self.synced);
         if !self.dir.health.may_keep_house() {
@@ -318,7 +320,7 @@ impl SharedDisk {
         versions.iter().for_each(|version| version.tidy());
         drop(versions);
         if let Err(error) = self.dir.durable.look(&self.dir.io) {
-            tracing::debug!(%error, "read what is durable in the disk cache");
+            tracing::debug!(%error, "read the file `durable` of the disk cache");
         }
         let now = self.dir.clock.now();
         if self.dir.durable.has_news() && (urgent || now.since(*synced) >= SYNC_AFTER) {
@@ -329,7 +331,7 @@ impl SharedDisk {
         }
     }
 
-    /// Has the whole object compared with its checksums if it can't be trusted.
+    /// Queues the whole object to be compared with its checksums if it can't be trusted.
     fn check_later(&self, version: &Arc<Version>) {
         if version.wants_check() {
             self.checks.push(&version.named, Why::Doubtful, self.dir.clock.now());
@@ -347,7 +349,7 @@ pub struct Run {
     /// Whether the bytes are on the disk.
     pub is_here: bool,
     /// Where the run ends, in bytes from the object's beginning; exclusive. A run ends after 8 GiB at the latest,
-    /// though the bytes behind it may be like it.
+    /// though the bytes after it may be like it.
     pub end: u64,
 }
 
@@ -355,7 +357,7 @@ pub struct Run {
 pub struct DiskObject {
     disk: Arc<SharedDisk>,
     version: Arc<Version>,
-    /// Whether the kernel has got its file.
+    /// Whether its file was passed to the kernel.
     was_passed: AtomicBool,
 }
 
@@ -374,9 +376,8 @@ impl fmt::Debug for DiskObject {
 }
 
 impl DiskObject {
-    /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory.
-    /// A disk that hangs or is slow holds nothing.
-    /// Counts as a use of the version.
+    /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory. A disk
+    /// that hangs or is slow counts as empty. Counts as a use of the version.
     pub async fn look(&self) {
         self.look_as(Look::Use).await;
     }
@@ -393,7 +394,7 @@ impl DiskObject {
     }
 
     /// [Looks](Self::look), and calls `then` with the [file of the whole object](Self::whole_file): in this thread if
-    /// the file is known, else in a thread of the cache, which `then` must not hold up.
+    /// the file is known, else in a thread of the cache, which `then` must not block.
     pub fn with_whole_file(self: &Arc<Self>, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
         if self.is_known(Look::Use) {
             return then(self.pass());
@@ -403,14 +404,14 @@ impl DiskObject {
         self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(Look::Use), then);
     }
 
-    /// The file for the kernel. It is checked later.
+    /// The file for the kernel. The cache checks it later.
     fn pass(&self) -> Option<Arc<File>> {
         let file = self.whole_file();
         self.was_passed.fetch_or(file.is_some(), Ordering::Relaxed);
         file
     }
 
-    /// Whether looking would bring nothing new.
+    /// Whether another look would find nothing new.
     fn is_known(&self, purpose: Look) -> bool {
         let is_use_due = purpose == Look::Use && self.version.is_use_due();
         (self.version.is_known() && !is_use_due) || !self.disk.dir.health.may_read()
@@ -425,13 +426,13 @@ impl DiskObject {
         }
     }
 
-    /// Whether the disk held some blocks of the version, and not all, before this process used it: an earlier
-    /// reading has left them there.
+    /// Whether the disk held some, but not all, blocks of the version before this process used it: earlier reads left
+    /// them there.
     pub fn was_in_parts(&self) -> bool {
         self.version.was_in_parts()
     }
 
-    /// The file of the whole object, for the kernel to read it by itself. `None` if the object is not whole, if
+    /// The file of the whole object, which the kernel may read by itself. `None` if the object is not whole, if
     /// [`look`](Self::look) was not called lately, if the disk is slow, or if its bytes may not have survived a power
     /// cut and were not compared with their checksums since.
     pub fn whole_file(&self) -> Option<Arc<File>> {

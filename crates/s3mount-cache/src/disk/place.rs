@@ -1,9 +1,9 @@
 //! Which of several cache directories a version lies in.
 //!
-//! Each directory has a number of its own, which it keeps when it moves. For each version, each directory draws a lot
-//! from both numbers, which counts by the size of its file system, and the largest lot wins: rendezvous hashing
-//! (Thaler and Ravishankar, 1998), with `-weight / ln(u)` for the weights. So the order of the flags says nothing, and a
-//! directory that comes takes its share from all others, and gives it back to them when it goes.
+//! Each directory has a number, which it keeps when it moves. For each version, each directory draws a lot from its
+//! number and the version's hash, weighted by the size of its file system, and the largest lot wins: rendezvous hashing
+//! (Thaler and Ravishankar, 1998), with `-weight / ln(u)` for the weights. So the order of the flags does not matter.
+//! An added directory takes its share from all others, and gives it back to them when it is removed.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,7 @@ impl Place {
     /// The place of the only directory.
     pub(crate) const ALONE: Self = Self { number: 0, weight: 1.0 };
 
-    /// Writes the number down in a directory that was made again, so that later mounts go on with it.
+    /// Writes the number to a recreated directory, so that later mounts use the same one.
     pub(crate) fn keep(&self, io: &Io, layout: &Layout) {
         if *self != Self::ALONE && matches!(load(io, layout), Ok(None)) {
             write(io, layout, self.number);
@@ -49,7 +49,7 @@ impl Place {
     }
 
     fn lot(&self, version: u64) -> f64 {
-        // The 53 bits that a number between 0 and 1 has.
+        // A float between 0 and 1 has 53 bits.
         let drawn = ((mix(version ^ self.number) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -self.weight / drawn.ln()
     }
@@ -62,7 +62,7 @@ fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A directory that can be used, what the user should know of it, and its place among the others.
+/// A usable directory, a note about it for the user, and its place among the others.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) layout: Layout,
@@ -70,7 +70,7 @@ pub(crate) struct Prepared {
     pub(crate) place: Place,
 }
 
-/// The directories that can be used, those of other paths that are among them, and why some can't be used.
+/// The usable directories, paths that name one of them again, and why others can't be used.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedDirs {
     pub(crate) prepared: Vec<Prepared>,
@@ -113,10 +113,10 @@ fn weight(layout: &Layout) -> Result<f64, DiskError> {
     Ok(space.total.max(1) as f64)
 }
 
-/// The numbers of the directories, no two of which are alike. One that has none yet gets one.
+/// The numbers of the directories, no two alike. A directory without a number gets one.
 ///
-/// Of a directory and its copies, which have the same number, one keeps it: the one whose path gives it, or whose path
-/// comes first.
+/// A directory and its copies have the same number, and one of them keeps it: the one whose path gives it, or whose
+/// path comes first.
 fn numbers<T>(io: &Io, dirs: &[(Layout, Option<DiskNote>, T)]) -> Vec<u64> {
     let known: Vec<_> = dirs.iter().map(|(layout, ..)| load(io, layout)).collect();
     let known: Vec<_> = known.into_iter().map(|known| known.unwrap_or_default()).collect();
@@ -139,19 +139,19 @@ fn numbers<T>(io: &Io, dirs: &[(Layout, Option<DiskNote>, T)]) -> Vec<u64> {
     numbers.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// A number for the directory. The path gives it, so a directory whose number can't be written, or was lost, has the
+/// A number for the directory, made from its path. So a directory whose number can't be written, or was lost, has the
 /// same one at the next mount.
 fn draw(layout: &Layout, turn: u64) -> u64 {
     let path = std::fs::canonicalize(layout.root()).unwrap_or_else(|_| layout.root().to_owned());
     mix(blocks::sum(path.as_os_str().as_bytes()).wrapping_add(turn))
 }
 
-/// Whether a directory without a number gets the one again that it has.
+/// Whether the directory, without its number, would get the same one again.
 pub(crate) fn is_drawn_again(io: &Io, layout: &Layout) -> bool {
     load(io, layout).is_ok_and(|known| known.is_none_or(|known| known == draw(layout, 0)))
 }
 
-/// The number of the directory. A file without one is left by a power cut.
+/// The number of the directory. A power cut may leave an empty file.
 fn load(io: &Io, layout: &Layout) -> io::Result<Option<u64>> {
     match io.load(&layout.number()) {
         Ok(text) => Ok(parse(&text)),
@@ -160,7 +160,7 @@ fn load(io: &Io, layout: &Layout) -> io::Result<Option<u64>> {
     }
 }
 
-/// Writes the number down, if the disk takes it.
+/// Writes the number, if the disk accepts it.
 fn write(io: &Io, layout: &Layout, number: u64) {
     let written = io.replace(&layout.number(), format!("{number:016x}\n").as_bytes());
     if let Err(error) = written {

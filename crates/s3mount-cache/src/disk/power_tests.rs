@@ -1,5 +1,5 @@
-//! Power cuts: what was written since everything was on the disk may be lost, cut off, or there in any
-//! combination. No byte that is served afterwards is wrong.
+//! Power cuts: each write since the last sync may be lost, cut short, or complete, in any combination. No byte that is
+//! served afterwards is wrong.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -52,12 +52,12 @@ fn fill(cache: &DiskCache, random: &mut Random, objects: u64) {
     }
     assert!(cache.0.disks[0].wait_written(LIMIT));
     if random.below(2) == 0 {
-        // The maps of parts are saved, and nothing is synced.
+        // The maps of partial objects are saved, and nothing is synced.
         cache.0.disks[0].save_maps();
     }
 }
 
-/// Reads all that is said to be here, by the daemon and by the kernel. Returns how many bytes these were.
+/// Reads all bytes that are reported as here, by the daemon and by the kernel. Returns how many these were.
 async fn check(cache: &DiskCache, objects: u64) -> u64 {
     let mut bytes_right = 0;
     for number in 0..objects {
@@ -92,7 +92,7 @@ async fn no_power_cut_leaves_a_wrong_byte() {
     for cut in 0..200 {
         let objects = if cut % 20 < 3 { LARGE + 1 } else { LARGE };
         let (cache, now) = open_in_boot(&path, boot);
-        // Later than all that the mount before has done in this boot.
+        // Later than every operation of the former mount in this boot.
         now.fetch_add(20_000_000_000, Ordering::Relaxed);
         fill(&cache, &mut random, objects);
         assert!(cache.flush(LIMIT), "it is synced");
@@ -109,7 +109,7 @@ async fn no_power_cut_leaves_a_wrong_byte() {
         let (cache, now) = open_in_boot(&path, boot);
         served += check(&cache, objects).await;
         if cut % 4 == 0 {
-            // What was not trusted has been compared with its checksums now.
+            // Untrusted objects have been compared with their checksums now.
             assert!(cache.flush(LIMIT));
             served += check(&cache, objects).await;
         }

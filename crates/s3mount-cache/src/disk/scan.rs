@@ -1,4 +1,4 @@
-//! What lies in one shard: the versions that are there, and what nobody will use any more. Blocks.
+//! The contents of one shard: its versions, and leftover files. Blocks.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -14,20 +14,20 @@ use crate::disk::layout::{Hash, Layout};
 /// The unit of `st_blocks`, whatever the file system's block is.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// A file that is not finished after this time is left over from a process that was killed.
+/// An unfinished file of this age is left over from a killed process.
 pub(crate) const UNFINISHED: Duration = Duration::from_secs(3600);
 
-/// What lies in a shard of one version.
+/// The files of one version in a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) hash: Hash,
     /// How many bytes of the disk all of its files take.
     pub(crate) disk_bytes: u64,
-    /// When it was used or written last.
+    /// When the version was used or written last.
     pub(crate) used: Duration,
-    /// When it was written last.
+    /// When the version was written last.
     pub(crate) written: Duration,
-    /// The object's size. Of a version of which only a record is there it is 0.
+    /// The object's size; 0 if only a record of the version is there.
     pub(crate) size: u64,
     /// Whether the whole object is there.
     pub(crate) is_whole: bool,
@@ -35,17 +35,17 @@ pub(crate) struct Held {
     pub(crate) is_part: bool,
 }
 
-/// What lies in a shard.
+/// The contents of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     pub(crate) versions: Vec<Held>,
-    /// Files without which nothing is lost, by their names.
+    /// The names of files that are of no use.
     pub(crate) leftovers: Vec<String>,
     /// How many bytes of the disk all files take.
     pub(crate) disk_bytes: u64,
 }
 
-/// The parts of a file's name.
+/// The kind of a file, as its name says.
 enum CacheFileKind {
     Whole,
     Partial,
@@ -78,7 +78,7 @@ pub(crate) fn used_at(now: Duration) -> Timestamps {
     }
 }
 
-/// Says that the file, if there is one, was used at `now`.
+/// Sets the last use of the file, if there is one, to `now`.
 pub(crate) fn set_last_use(path: &Path, now: Duration) -> io::Result<()> {
     set_times(path, &used_at(now))
 }
@@ -110,7 +110,7 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
         let Ok(name) = entry.file_name().into_string() else { continue };
         let Some((hash, kind)) = parse(&name) else { continue };
         let metadata = match entry.metadata() {
-            // It was deleted meanwhile.
+            // The file was deleted meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             metadata => metadata?,
         };
@@ -165,18 +165,18 @@ fn parse(name: &str) -> Option<(Hash, CacheFileKind)> {
     Some((Hash::parse(digits)?, kind))
 }
 
-/// What came of deleting a version.
+/// The result of deleting a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// How many bytes of the disk this process has given back. Another one may delete the same version.
+    /// How many bytes of the disk this process has freed. Another process may delete the same version.
     pub(crate) bytes: u64,
-    /// How many files these were.
+    /// How many files it has deleted.
     pub(crate) files: u64,
-    /// Whether a process fills the object. What it fills stays.
+    /// Whether a process fills the object. Its files stay.
     pub(crate) is_filling: bool,
 }
 
-/// Deletes a version: first what readers open, then what is written down about it.
+/// Deletes a version: first the file that readers open, then its record or map.
 pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<Removed> {
     let mut removed = Removed::default();
     removed.remove_file(&layout.whole(hash))?;

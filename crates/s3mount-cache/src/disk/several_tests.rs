@@ -52,7 +52,7 @@ async fn objects_are_found_in_whatever_order_the_directories_come() {
     let [a, b, c] = [0, 1, 2].map(|index| paths[index].clone());
     assert_eq!(found(&[c.clone(), a.clone(), b.clone()]).await, 60);
 
-    // A directory that can't be used is left out. What the others have stays where it is.
+    // A directory that can't be used is left out. The versions in the others stay where they are.
     let away = folder.path().join("away");
     fs::rename(&b, &away).expect("renamed");
     fs::write(&b, "no directory").expect("written");
@@ -66,7 +66,7 @@ async fn objects_are_found_in_whatever_order_the_directories_come() {
     fs::rename(&away, &b).expect("renamed");
     assert_eq!(found(&paths).await, 60);
 
-    // One that comes takes only what is new to it.
+    // An added directory takes only versions that hash to it.
     let with_another = [a, folder.path().join("d"), b, c];
     assert!((30..60).contains(&found(&with_another).await));
     for path in &with_another {
@@ -94,7 +94,7 @@ async fn a_directory_that_hangs_holds_up_no_other() {
     let hung = Mutex::new(hung);
     cache.0.disks[0].dir().io.faults.set(move |op| {
         if op == Op::Write {
-            // It ends when the test lets go of the other end.
+            // It ends when the test drops the other end.
             let _ = hung.lock().map(|hung| hung.recv());
         }
         Ok(())
@@ -115,7 +115,7 @@ async fn a_directory_that_hangs_holds_up_no_other() {
     drop(release);
 }
 
-/// Where a directory was made again, later mounts find what the others hold.
+/// When a directory was recreated, later mounts find the versions of the others.
 #[tokio::test]
 async fn a_directory_that_is_made_again_has_its_number() {
     let folder = tempfile::tempdir().expect("a folder");

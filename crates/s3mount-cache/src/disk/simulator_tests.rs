@@ -152,12 +152,12 @@ fn run(trace: &Trace, policy: &mut dyn Policy) -> Score {
     score
 }
 
-/// The code that is shipped, around a disk that is a table.
+/// The shipped policy, around a disk that is a table.
 struct Ours {
     ageing: Ageing,
     ghosts: Vec<Bucket>,
     hashes: Vec<Hash>,
-    /// When each object that is here was used last, as its file says, and its bytes.
+    /// The last use of each object that is here, as its file records it, and its bytes.
     files: Vec<Option<(Duration, u64)>>,
     shards: Vec<Vec<Id>>,
     spare: Vec<Candidate<Id>>,
@@ -266,7 +266,7 @@ impl Policy for Ours {
     }
 }
 
-/// What was idle for 2.2 times the median of all times between two uses may be evicted, and nothing before an
+/// Objects that were idle for 2.2 times the median of all times between two uses may be evicted, and none before an
 /// hour.
 #[derive(Default)]
 struct Median {
@@ -488,7 +488,7 @@ struct Row {
     least: f64,
 }
 
-/// What a policy that can't see into the future is to reach where the past tells what comes.
+/// The part of Belady's hits that a policy is to reach where the past predicts the future.
 const GOOD: f64 = 0.95;
 
 fn row(name: &str, phases: Range<usize>, least: f64, trace: Trace) -> Row {
@@ -602,7 +602,7 @@ fn mounts(part: f64, slow: (Duration, u32), fast: (Duration, Range<u32>)) -> Tra
     trace
 }
 
-/// What becomes of the clock in the middle of an epoch.
+/// A change of the clock in the middle of an epoch.
 #[derive(Clone, Copy, Debug)]
 enum Jump {
     Ahead(Duration),
@@ -655,7 +655,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The part of the optimum's hits that the policy has in one row, and what it says of that.
+/// The part of the optimum's hits that the policy reaches in one row, and the text of the row.
 struct Result {
     best: f64,
     ours: f64,

@@ -1,4 +1,4 @@
-//! Compares what lies in a cache directory with the checksums that were taken when it came.
+//! Compares the versions in a cache directory with the checksums that were taken when they were fetched.
 
 use std::io;
 
@@ -11,25 +11,25 @@ use crate::disk::walk::{CacheDir, Cached, WalkError, failed, missing};
 /// How many blocks are read at a time: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 8;
 
-/// What a version is like.
+/// The result of verifying a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All bytes that are there are right.
     Right,
-    /// Some are not, or nobody knows of which object they are. The text says what is wrong.
+    /// Some bytes are wrong, or their object is unknown. The text says what is wrong.
     Wrong(&'static str),
-    /// A mount began to fetch it, and has not yet written down which bytes are there. Nobody reads them.
+    /// A mount began to fetch the version, and has not yet saved a map. Nothing reads its bytes.
     Unknown,
     /// The version was evicted meanwhile.
     Gone,
 }
 
 impl CacheDir {
-    /// Reads all that is there of a version, and compares it with its checksums. `on_bytes` is told how much was
-    /// read.
+    /// Reads all bytes that are there of a version, and compares them with their checksums. Calls `on_bytes` with the
+    /// number of bytes read.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the version can't be read.
     pub fn verify(&self, version: &Cached, mut on_bytes: impl FnMut(u64)) -> Result<Verdict, WalkError> {
         let path = self.file_of(version);
         let opened = self.io.open(&path).map(Some).or_else(missing);

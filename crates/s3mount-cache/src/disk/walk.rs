@@ -1,5 +1,5 @@
-//! A cache directory seen from outside: what lies in it, for the commands that show and tidy it. All of this
-//! blocks, and works while mounts use the directory.
+//! The contents of a cache directory, for the commands that show and tidy it. All methods block, and work while mounts
+//! use the directory.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::disk::names::listings;
 use crate::disk::object::record::{Name, Record};
 use crate::disk::scan::{self, Held, Removed};
 
-/// Why a cache directory can't be looked at. The message says what to do.
+/// Why a cache directory can't be inspected. The message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalkError {
@@ -35,7 +35,7 @@ pub enum WalkError {
         /// What its marker file says.
         layout: String,
     },
-    /// The cache has a layout that nobody knows.
+    /// The layout of the cache is unknown.
     #[error(
         "the marker file of the disk cache {path:?} is damaged; delete {marker:?}, and mount with this --cache once"
     )]
@@ -45,12 +45,12 @@ pub enum WalkError {
         /// Its marker file.
         marker: PathBuf,
     },
-    /// It belongs to another user, who could have put anything there.
+    /// The cache belongs to another user, who could have put anything there.
     #[error("the disk cache {path:?} belongs to user {owner}; run the command as that user")]
     Owner {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user who owns it.
         owner: u32,
     },
     /// An operation failed.
@@ -75,7 +75,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A cache directory, seen from outside.
+/// A cache directory, as the commands see it.
 #[derive(Debug)]
 pub struct CacheDir {
     pub(crate) layout: Layout,
@@ -99,7 +99,7 @@ pub struct Cached {
     pub written: Duration,
 }
 
-/// Which object a cached version is one of, and how much of it is there.
+/// The name of a cached version, and how much of it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// The store and the bucket: see [`DiskConfig::source`](crate::DiskConfig::source).
@@ -121,32 +121,32 @@ pub struct Listings {
     pub bytes: u64,
 }
 
-/// What is known of a cache directory as a whole.
+/// Statistics of a whole cache directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
-    /// How many bytes may be in use; `None` leaves 5 % of the file system free. It is the limit of the mounts
-    /// that use the directory, or of those that did last.
+    /// How many bytes may be in use; `None` leaves 5 % of the file system free. It is the limit of the mounts that use
+    /// the directory, or last used it.
     pub max_bytes: Option<u64>,
-    /// How many bytes are in use as the mounts have counted; `None` if they have not.
+    /// How many bytes are in use, by the mounts' counts; `None` if there are none.
     pub counted_bytes: Option<u64>,
     /// How many bytes of the file system are free.
     pub free_bytes: u64,
     /// How large the file system is in bytes.
     pub total_bytes: u64,
-    /// The time between two uses of an object that nearly all uses come within; `None` if it is not known.
+    /// The time within which nearly all objects are used again; `None` if it is unknown.
     pub reuse_time: Option<Duration>,
-    /// What was not used for this time may be evicted when there is no room.
+    /// Versions that were not used for this time may be evicted when there is no room.
     pub idle: Duration,
     /// Whether a mount uses the directory.
     pub is_used: bool,
 }
 
-/// What came of evicting a version.
+/// The result of evicting a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// So many bytes of the disk are given back.
+    /// The eviction freed this many bytes of the disk.
     Bytes(u64),
-    /// A mount fills the object just now, so it stays.
+    /// A mount is filling the object, so it stays.
     Filling,
 }
 
@@ -162,7 +162,7 @@ impl CacheDir {
         Self::open_as(path, rustix::process::geteuid().as_raw())
     }
 
-    /// Opens the directory for `user`: links in a folder of another one could lead root anywhere.
+    /// Opens the directory for `user`: links in another user's folder could lead root anywhere.
     pub(super) fn open_as(path: &Path, user: u32) -> Result<Self, WalkError> {
         let (io, layout) = (Io::new(), Layout::new(path));
         match io.load(&layout.marker()) {
@@ -216,7 +216,8 @@ impl CacheDir {
         each.map(|()| found).map_err(|error| failed("list", &folder, error))
     }
 
-    /// What is written down about a version. `None` if nothing is, or if it was evicted meanwhile.
+    /// The name and the held bytes of a version, from its record. `None` if there is no record, or if it was evicted
+    /// meanwhile.
     ///
     /// # Errors
     /// When it can't be read.
@@ -246,11 +247,11 @@ impl CacheDir {
         })
     }
 
-    /// The record of a version, if it is one of this version.
+    /// The record of a version, if it belongs to this version.
     pub(crate) fn record(&self, version: &Cached) -> Result<Option<Record>, WalkError> {
         let bytes = if version.is_whole { self.record_of_whole(version) } else { self.map(version) };
         let path = self.file_of(version);
-        let bytes = bytes.or_else(missing).map_err(|error| failed("read what is known of", &path, error))?;
+        let bytes = bytes.or_else(missing).map_err(|error| failed("read the record of", &path, error))?;
         let record = bytes.and_then(|bytes| Record::decode(&bytes, &version.hash));
         let is_like = |record: &Record| record.map.is_none() == version.is_whole;
         Ok(record.filter(|record| record.size == version.size && is_like(record)))
@@ -275,7 +276,7 @@ impl CacheDir {
         if version.is_whole { self.layout.whole(&version.hash) } else { self.layout.part(&version.hash) }
     }
 
-    /// Deletes a version. Who has it open can go on reading.
+    /// Deletes a version. Processes that have it open can go on reading.
     ///
     /// # Errors
     /// When its files can't be deleted.
@@ -287,12 +288,12 @@ impl CacheDir {
         Ok(if is_filling && bytes == 0 { Evicted::Filling } else { Evicted::Bytes(bytes) })
     }
 
-    /// What is known of the directory as a whole.
+    /// The statistics of the whole directory.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn stats(&self) -> Result<Stats, WalkError> {
-        let read = |error| failed("read what is known of", self.path(), error);
+        let read = |error| failed("read the statistics of", self.path(), error);
         let (limit, is_used) = limit::look(&self.layout).map_err(read)?;
         let space = Space::of(&self.layout).map_err(read)?;
         let ageing = match File::open(self.layout.pace()) {
@@ -340,7 +341,7 @@ pub(crate) fn failed(operation: &'static str, path: &Path, source: io::Error) ->
     WalkError::Io { operation, path: path.to_owned(), source }
 }
 
-/// Nothing, if a file is missing.
+/// `None`, if a file is missing.
 pub(crate) fn missing<T>(error: io::Error) -> io::Result<Option<T>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }

@@ -1,7 +1,7 @@
 //! The index from a block to the extent that holds it.
 //!
-//! Extents are spread over shards by their object, and each shard has a lock of its own. The readers of one
-//! object meet at that object's lock before they come here, so more shards would not help them.
+//! Extents are spread over shards by their object, and each shard has its own lock. The readers of one object take that
+//! object's lock first, so more shards would not help them.
 //!
 //! **Lock order:** a shard's lock is taken last. No payload is dropped while it is held.
 
@@ -15,18 +15,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use s3mount_object::ObjectId;
 
-/// With so many shards, readers of different objects rarely meet in one.
+/// With this many shards, readers of different objects rarely share one.
 const SHARDS: usize = 16;
 
-/// The key of an extent: its object and the number of its first block. An extent that is fetched again after
-/// it has left has the same key, so moka remembers how often it was read.
+/// The key of an extent: its object and the number of its first block. An evicted extent that is fetched again has the
+/// same key, so moka remembers how often it was read.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ExtentKey {
     pub(crate) object: ObjectId,
     pub(crate) first_block: u64,
 }
 
-/// Neighbouring blocks that one random read has fetched into one buffer.
+/// Neighbouring blocks that one GET of a random read has brought into one buffer.
 pub(crate) struct Extent {
     pub(crate) key: ExtentKey,
     /// The numbers of the blocks that it holds completely.
@@ -72,7 +72,7 @@ impl Index {
         self.shard(object).get(object)?.get(&block).cloned()
     }
 
-    /// Whether the index still leads any block to `extent`.
+    /// Whether the index still maps any block to `extent`.
     pub(crate) fn holds(&self, extent: &Arc<Extent>) -> bool {
         self.shard(&extent.key.object).get(&extent.key.object).is_some_and(|blocks| is_found(blocks, extent))
     }
@@ -141,7 +141,7 @@ impl Index {
     }
 }
 
-/// Removes the blocks that lead to `extent`.
+/// Removes the blocks that map to `extent`.
 fn take_out(blocks: &mut Blocks, extent: &Arc<Extent>) {
     for block in extent.blocks.clone() {
         if blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)) {
@@ -150,12 +150,12 @@ fn take_out(blocks: &mut Blocks, extent: &Arc<Extent>) {
     }
 }
 
-/// Whether any block leads to `extent`.
+/// Whether any block maps to `extent`.
 fn is_found(blocks: &Blocks, extent: &Arc<Extent>) -> bool {
     extent.blocks.clone().any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))
 }
 
-/// Whether `block` is the first block that leads to `extent`. Each extent has one such block.
+/// Whether `block` is the first block that maps to `extent`. Each extent has one such block.
 fn is_first_found(blocks: &Blocks, block: u64, extent: &Arc<Extent>) -> bool {
     let mut before = extent.blocks.start..block;
     !before.any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))

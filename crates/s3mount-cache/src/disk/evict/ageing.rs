@@ -22,14 +22,14 @@
 //! Evicting an object for another that is used as often costs one hit and brings one. So an era that opened wrongly
 //! costs at most the hits of one epoch.
 //!
-//! Pure: its input is uses and times, its output is the latest time of a last use that is too long ago. Times are those
+//! Pure: its input is uses and times, its output is the time before which a last use is too long ago. Times are those
 //! of the clock from which file systems take file times.
 
 pub(crate) mod encoding;
 
 use std::time::Duration;
 
-/// The shortest time that is told from none.
+/// The shortest time that is distinguished from zero.
 const FIRST_BIN: Duration = Duration::from_secs(1);
 
 /// How many bins double the time. An eighth of an octave is 9 % of the time.
@@ -51,15 +51,14 @@ const DECAY_EVERY: u32 = 512;
 /// The factor of one decay.
 const DECAY: f32 = 7.0 / 8.0;
 
-/// This many times must be known before they are believed.
+/// The ageing uses the times only when it knows this many.
 const MIN_KNOWN: f32 = 32.0;
 
-/// A time longer than this many times the limit weighs no more. One reader of something very old then does
-/// not move the limit, and a few do: the first uses after a weekend.
+/// A time longer than this many times the limit weighs no more than that. So one reader of a very old object does not
+/// move the limit, and a few do: the first uses after a weekend.
 const MOST_WEIGHT: f64 = 16.0;
 
-/// Objects are idle after this while no time between two uses is known: a day, because many jobs run once a
-/// day.
+/// Objects are idle after this time while no time between two uses is known: a day, because many jobs run once a day.
 const UNKNOWN_IDLE: Duration = Duration::from_secs(24 * 3600);
 
 /// A file's time of last use may be too early by this part of the time between two uses, within the two bounds. Writing
@@ -103,15 +102,15 @@ pub(crate) enum Use {
         after: Duration,
         /// How many uses of the object in a row were quick, with this one.
         quick: u8,
-        /// Whether the cache had the object.
+        /// Whether the use was a hit.
         was_here: bool,
     },
 }
 
-/// What a round has counted.
+/// The counts of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Round {
-    /// When its first use was.
+    /// The time of its first use.
     start: Duration,
     uses: u8,
     firsts: u8,
@@ -120,7 +119,7 @@ struct Round {
     faster_reuse: Duration,
 }
 
-/// What all mounts that share a cache know of the uses of its objects.
+/// Statistics of the uses of a cache's objects, shared by all mounts of the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ageing {
     /// The sum of the times between two uses in seconds, by the time's logarithm.
@@ -181,7 +180,7 @@ impl Ageing {
         round.faster += u8::from(faster.is_some());
         round.faster_reuse = round.faster_reuse.max(faster.unwrap_or_default());
         if round.firsts >= OPENS && !self.is_era_open {
-            // Not at the round's end: a data set may have few objects.
+            // At once, not at the round's end: a data set may have few objects.
             (self.is_era_open, self.era) = (true, round.start);
             *round = Round::default();
             return;
@@ -195,14 +194,14 @@ impl Ageing {
         self.faster_reuse = is_faster.then_some(round.faster_reuse);
     }
 
-    /// Says that another mount begins, mostly for another job. Data that was not seen before is then a new
-    /// era, even while all data was new.
+    /// Notes that another mount begins, mostly for another job. Data that was not seen before then begins a new era,
+    /// even if all earlier data was new, too.
     pub(crate) fn begin(&mut self) {
         self.is_era_open = false;
         self.round = Round::default();
     }
 
-    /// What was used last before this time may be evicted.
+    /// Objects whose last use was before this time may be evicted.
     pub(crate) fn oldest_kept(&self, now: Duration) -> Duration {
         let faster = self.faster_reuse.map(|reuse| reuse * FASTER + self.grain());
         let idle = faster.map_or(self.idle(), |faster| faster.min(self.idle()));
@@ -210,13 +209,13 @@ impl Ageing {
         if self.is_era_open { oldest.max(self.era.min(now)) } else { oldest }
     }
 
-    /// Whether the jobs have just changed, so that something may be evicted now that might not before.
+    /// Whether the jobs have just changed, so that objects may be evicted now that could not be before.
     pub(crate) fn has_changed(&self) -> bool {
         self.is_era_open || self.faster_reuse.is_some()
     }
 
-    /// Whether a file that was used last at `used`, as it says, is to be told of a use at `now`. A time in
-    /// the future comes from a clock that was wrong.
+    /// Whether to write a use at `now` to a file whose recorded last use is `used`. A recorded time in the future comes
+    /// from a clock that was wrong.
     pub(crate) fn is_time_stale(&self, used: Duration, now: Duration) -> bool {
         let is_before_era = self.is_era_open && used < self.era;
         is_before_era || used > now || now - used >= self.grain()
@@ -235,7 +234,7 @@ impl Ageing {
         self.idle().mul_f64(QUICK).max(SAME_USE)
     }
 
-    /// The time between two uses that nearly all uses come within. Zero while none is known.
+    /// The time within which nearly all objects are used again. Zero while none is known.
     pub(crate) fn reuse_time(&self) -> Duration {
         let beyond = self.weights.iter().sum::<f32>() * (1.0 - QUANTILE);
         let mut sum = 0.0;

@@ -1,10 +1,10 @@
 //! The last uses of objects that may not be in the cache: a table of fixed size in a file, for all mounts that share
 //! the cache.
 //!
-//! The table has buckets of five entries, and an object's hash says which bucket is its own. When a bucket is full, the
-//! entries with the lowest tags stay. So the objects that are remembered are a sample of all by their hash, and the
-//! sample is as large as fits: every use of an object in it is seen, however many objects there are. Objects outside
-//! the sample are unknown.
+//! The table has buckets of five entries, and an object's hash chooses its bucket. When a bucket is full, the entries
+//! with the lowest tags stay. So the remembered objects are a sample of all objects by hash, and the sample is as large
+//! as fits: every use of an object in it is seen, however many objects there are. Objects outside the sample are
+//! unknown.
 //!
 //! Pure: takes a bucket of 64 bytes, and returns 64 bytes.
 
@@ -25,16 +25,16 @@ pub(crate) const BUCKETS: u64 = 1 << 15;
 /// Objects that were not used for this long are forgotten first: a month, because a job may run every week.
 const REMEMBERED_S: u32 = 30 * 24 * 3600;
 
-/// What the table says of an object.
+/// What the table knows of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Seen {
     Before {
-        /// When it was used last.
+        /// When the object was used last.
         at: Duration,
         /// How many uses in a row were quick, with this one.
         quick: u8,
     },
-    /// It was not used for as long as the table remembers.
+    /// The object was not used for as long as the table remembers.
     Never,
     /// The object is not in the sample.
     Unknown,
@@ -52,7 +52,7 @@ impl Place {
     pub(crate) fn of(hash: &Hash) -> Self {
         let hash = hash.bytes();
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| hash[at + byte]));
-        // A tag of zero is an entry that is free.
+        // A free entry has a tag of zero.
         Self { bucket: number(8) % BUCKETS, tag: (number(16) >> 8).max(1) }
     }
 

@@ -1,9 +1,8 @@
 //! How much a cache directory may take: a number of bytes, or all but a part of the file system. A part of the file
 //! system's bytes and inodes always stays free.
 //!
-//! Each process has a limit of its own. The file `limit` holds the largest limit of the processes that use the
-//! directory now, and each of them holds a shared lock on it. The first one writes its limit, whatever the file said
-//! before.
+//! Each process has its own limit. The file `limit` holds the largest limit of the processes that use the directory
+//! now, and each of them holds a shared lock on it. The first one writes its limit, whatever the file said before.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -26,22 +25,22 @@ const MOST_FREE: u64 = 2 << 30;
 /// otherwise hold. So it does not evict for each file of another program.
 const TOO_LITTLE: f64 = 0.9;
 
-/// Kept listings take at most this part of what the cache may take: names are worth little room beside what they name.
-/// Those of a million keys take some 50 MiB.
+/// Kept listings take at most one part in this many of the cache's limit: names are worth little room beside the
+/// objects. The listings of a million keys take some 50 MiB.
 const LISTINGS_PART: u64 = 16;
 
-/// The most files that a version takes: its own, one for its record or map, and their folder.
+/// The most files that a version takes: its data, its record or map, and their folder.
 pub(crate) const NEW_FILES: u64 = 3;
 
-/// Another process that opens the directory holds the file's lock alone for some microseconds, and one that deletes
-/// what is left of an empty cache for some tenths of a second.
+/// How long to wait for the file's lock. Another process that opens the directory holds it exclusively for some
+/// microseconds, and one that deletes the rest of an empty cache for some tenths of a second.
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
 /// How much a cache directory may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     /// 5 % of the file system stay free.
     LeaveFree,
@@ -67,7 +66,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Of a disk that has no end.
+    /// The space of a disk without an end.
     pub(crate) const ENDLESS: Self = Self { total: 0, free: u64::MAX, total_files: 0, free_files: u64::MAX };
 
     pub(crate) fn of(layout: &Layout) -> io::Result<Self> {
@@ -89,7 +88,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Nothing has to go.
+    /// Nothing needs to be evicted.
     pub(crate) const NONE: Self = Self { bytes: 0, files: 0 };
 }
 
@@ -107,7 +106,7 @@ impl Limit {
         max_bytes.map_or(Self::LeaveFree, Self::Bytes)
     }
 
-    /// What to evict before `more` bytes can come, which may need some new files.
+    /// What to evict before `more` bytes, and some new files, can be written.
     pub(crate) fn excess(self, used: u64, more: u64, space: Space) -> Need {
         let bytes = (more + self.kept_free(space)).saturating_sub(space.free);
         let files = (NEW_FILES + share(space.total_files)).saturating_sub(space.free_files);
@@ -115,7 +114,7 @@ impl Limit {
         Need { bytes: bytes.max(self.over(used + more)), files }
     }
 
-    /// What to evict although it would otherwise be held.
+    /// What to evict at once, even objects that would otherwise be held.
     pub(crate) fn surplus(self, used: u64, space: Space) -> Need {
         let bytes = too_little(self.kept_free(space)).saturating_sub(space.free);
         let files = too_little(share(space.total_files)).saturating_sub(space.free_files);
@@ -132,7 +131,7 @@ impl Limit {
         all / LISTINGS_PART
     }
 
-    /// How much less would be within the limit.
+    /// By how many bytes `used` exceeds the limit.
     fn over(self, used: u64) -> u64 {
         match self {
             Self::Bytes(limit) => used.saturating_sub(limit),
@@ -164,7 +163,7 @@ impl Limit {
     }
 }
 
-/// The limit of the processes that use a directory, while this process is one of them.
+/// The limit shared by the processes that use a directory, this process among them.
 #[derive(Debug)]
 pub(crate) struct SharedLimit {
     file: Mutex<File>,
@@ -178,7 +177,7 @@ impl SharedLimit {
         Ok((Self { file: Mutex::new(file), own }, others))
     }
 
-    /// Joins the processes that use a directory that has taken the place of the former one.
+    /// Joins the processes that use a directory that has replaced the former one.
     pub(crate) fn join_again(&self, layout: &Layout) -> io::Result<()> {
         let (file, _) = join(layout, self.own)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;

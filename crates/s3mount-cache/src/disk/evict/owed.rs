@@ -1,4 +1,4 @@
-//! Space that the file system does not show yet: of what was evicted because too little was free. Pure.
+//! Space of evicted objects that the file system does not show as free yet. Pure.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use crate::disk::evict::Evicted;
 use crate::disk::evict::limit::Space;
 use crate::disk::evict::victims;
 
-/// So long the housekeeper waits for the space of what was evicted before it evicts more in its place. btrfs has it
-/// back after its next commit, within 30 s.
+/// How long the housekeeper waits for the space of evicted objects before it evicts more instead. btrfs frees it at its
+/// next commit, within 30 s.
 const OWED_FOR: Duration = Duration::from_secs(30);
 
-/// What was evicted because too little of the disk was free. Some file systems have it back seconds later, and what is
-/// open takes its space until it is closed.
+/// The space of objects that were evicted because too little of the disk was free. Some file systems free it seconds
+/// later, and an open file keeps its space until it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     bytes: u64,
     files: u64,
-    /// What was free after it, in bytes and in files.
+    /// The free space after the eviction, in bytes and in files.
     free: (u64, u64),
     until: Duration,
 }
 
 impl Owed {
-    /// What of it the file system does not show yet, in bytes and in files.
+    /// The owed space that the file system does not show yet, in bytes and in files.
     fn left(&self, space: Space, now: Duration) -> (u64, u64) {
         if !victims::is_closed(self.until, now) {
             return (0, 0);
@@ -31,15 +31,15 @@ impl Owed {
         (left(self.bytes, space.free, self.free.0), left(self.files, space.free_files, self.free.1))
     }
 
-    /// The space as it will be.
+    /// The space once all that is owed is free.
     pub(crate) fn expected(&self, space: Space, now: Duration) -> Space {
         let (bytes, files) = self.left(space, now);
         let (free, free_files) = (space.free.saturating_add(bytes), space.free_files.saturating_add(files));
         Space { free, free_files, ..space }
     }
 
-    /// More was evicted. The space was this before, and is this after it. What is back at once is not owed, also where
-    /// others take it within the next second.
+    /// Adds an eviction, with the space `before` and `after` it. Space that is free at once is not owed, even if others
+    /// take it within the next second.
     pub(crate) fn add(&mut self, evicted: &Evicted, before: Space, after: Space, now: Duration) {
         let (bytes, files) = self.left(before, now);
         let owed = |owed: u64, evicted: u64, before: u64, after: u64| {
@@ -78,7 +78,7 @@ mod tests {
             "some, or all, is back"
         );
         assert_eq!(expected(&owed, 1, 1), 11, "others write");
-        assert_eq!(expected(&owed, 3, 30), 3, "it is waited for no longer");
+        assert_eq!(expected(&owed, 3, 30), 3, "the wait is over");
         owed.add(&evicted(2), space(5), space(5), now + Duration::from_secs(2));
         assert_eq!(expected(&owed, 5, 3), 15, "the rest of the first, and the second");
         let mut owed = Owed::default();

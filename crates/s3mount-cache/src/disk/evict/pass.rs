@@ -1,4 +1,4 @@
-//! A pass over all shards of a cache: adds up what they take, and tidies them up.
+//! A pass over all shards of a cache: adds up their bytes, and deletes what is left over.
 
 use std::io;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use crate::disk::layout::{Layout, SHARDS};
 use crate::disk::names::listings;
 use crate::disk::scan::{self, Held};
 
-/// A use that is so much later than now was noted by a clock that was wrong. Such a version would never be
-/// idle.
+/// A recorded use that is this far in the future comes from a clock that was wrong. Such a version would never be idle.
 const FUTURE: Duration = Duration::from_secs(3600);
 
 /// A pass over all shards.
@@ -19,10 +18,10 @@ const FUTURE: Duration = Duration::from_secs(3600);
 pub(crate) struct Pass {
     next: u16,
     sum: u64,
-    /// How many bytes of the sum are those of listings, and how many of these it has given back.
+    /// How many bytes of the sum listings take, and how many of these the pass has given back.
     listings: u64,
     removed: u64,
-    /// The ticks that it has taken.
+    /// The ticks that the pass has taken.
     pub(crate) ticks: u32,
     /// The counts at its beginning.
     before: Counts,
@@ -40,7 +39,7 @@ impl Pass {
         self.next += 1;
         self.sum += shard.disk_bytes;
         for name in shard.leftovers {
-            tracing::debug!(name, "delete what was left over in the disk cache");
+            tracing::debug!(name, "delete a leftover file of the disk cache");
             // Another process may have deleted it.
             let _ = std::fs::remove_file(layout.shard(number).join(name));
         }
@@ -57,12 +56,12 @@ impl Pass {
         Ok(shard.versions.len() + listings.files)
     }
 
-    /// Whether all shards are through.
+    /// Whether the pass has gone through all shards.
     pub(crate) fn is_over(&self) -> bool {
         self.next == SHARDS
     }
 
-    /// Corrects the counts, or makes them anew if they are lost, once all shards are through.
+    /// Corrects the counts, or makes them anew if they are lost, after the last shard.
     pub(crate) fn correct(&self, counts: &mut Option<Counts>) {
         match counts {
             Some(counts) => counts.correct(self.before, self.sum, self.listings),

@@ -1,12 +1,12 @@
-//! How many bytes and files the cache may take, and which of its objects go when it is full.
+//! How many bytes and files the cache may take, and which objects it evicts when it is full.
 //!
 //! Writers reserve the bytes of the disk before they write. [`Usage`] counts the bytes of all processes,
-//! [`UseHistory`] knows which versions are used no more, and [`Evictor`] deletes these. When there are none, nothing
-//! is admitted for a while.
+//! [`UseHistory`] knows which versions are idle, and [`Evictor`] deletes these. When none is idle, the cache admits
+//! nothing for a while.
 //!
 //! Each process has a housekeeper for each directory. One of these, which holds the lock of the directory,
-//! also goes through all shards slowly: it corrects the counts, deletes what was left over by processes that
-//! were killed, and evicts what is over the limit.
+//! also goes through all shards slowly: it corrects the counts, deletes files that killed processes left over, and
+//! evicts what exceeds the limit.
 
 use std::fs::File;
 use std::io;
@@ -35,30 +35,32 @@ use crate::disk::scan;
 /// How often the housekeeper wakes up.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A pass looks at so many versions and listings in a tick: 0.4 % of a processor, and five hours for a million versions. Until the
-/// inodes are in memory (256 MiB on ext4, which reads 128 KiB for each one that is not) it reads 8 MB/s.
+/// A pass looks at this many versions and listings in a tick: 0.4 % of a processor, and five hours for a million
+/// versions. Until the inodes are in memory (256 MiB on ext4, which reads 128 KiB for each one that is not) it reads 8
+/// MB/s.
 const FILES_A_TICK: usize = 60;
 
-/// And at no more shards than this: those of a small cache are mostly empty, and all of them take 16 ticks.
+/// A pass looks at no more shards than this in a tick: those of a small cache are mostly empty, and all of them take 16
+/// ticks.
 const SHARDS_A_TICK: u16 = 256;
 
-/// A pass follows on the last one after an hour, or after so many times as long as the last one took: counts go wrong by
-/// crashes only.
+/// The next pass begins an hour after the last one, or after a multiple of the time that the last one took: only
+/// crashes make the counts wrong.
 const TICKS_BETWEEN_PASSES: u32 = 3600;
 const REST: u32 = 4;
 
-/// Where nothing is found that may go, the housekeeper looks again after this time.
+/// When the housekeeper finds nothing to evict, it looks again after this time.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 
-/// Of the bytes that kept listings may take, this part is kept when they take more: seven of eight. So it is not looked
-/// for listings that go each time that one has come.
+/// When kept listings exceed their limit, they are cut to this part of it, seven of eight. So not each new listing
+/// starts a search for listings to delete.
 const LISTINGS_KEPT: (u64, u64) = (7, 8);
 
-/// A writer evicts so often at most for the same bytes. What has gone need not be free: other processes may write, have
-/// the files open, or it takes the file system a while.
+/// A writer evicts at most this often for the same bytes. Evicted space need not be free: other processes may write, or
+/// have the files open, or the file system takes a while.
 const ROUNDS: usize = 4;
 
-/// The housekeeper has so much time to end. One that hangs with its disk is left behind.
+/// How long the end of the cache waits for the housekeeper. One that hangs with its disk is left behind.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The room of one cache directory.
@@ -87,7 +89,7 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
-/// What the housekeeper is to know.
+/// What writers and readers tell the housekeeper.
 #[derive(Debug, Default)]
 struct Signal {
     is_started: bool,
@@ -103,14 +105,14 @@ struct Keeper {
     pass: Option<Pass>,
     /// Ticks until the pass goes on, or until the next one begins.
     rest: u32,
-    /// Before this time nothing is looked for that is to go: nothing was found.
+    /// No search for objects to evict before this time: the last one found none.
     looks_again: Duration,
     owed: Owed,
 }
 
 impl Room {
-    /// The room of the cache at `layout`: at most `max_bytes`, or all but 5 % of the file system. Nobody keeps
-    /// house before [`start`](Self::start).
+    /// The room of the cache at `layout`: at most `max_bytes`, or all but 5 % of the file system. The housekeeper does
+    /// not run before [`start`](Self::start).
     pub(crate) fn open(
         layout: &Layout,
         max_bytes: Option<u64>,
@@ -141,13 +143,13 @@ impl Room {
         self.shared.tick_now(false);
     }
 
-    /// Gives the directory's lock back, as the end of the process does.
+    /// Releases the directory's lock, as the end of the process does.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn resign(&self) {
         self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).elected = Elected::default();
     }
 
-    /// Takes `bytes` if there is room for them. May delete objects, so only writers call it.
+    /// Reserves `bytes` if there is room for them. May delete objects, so only writers call it.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
         self.shared.reserve(bytes, self.shared.clock.file_time()).unwrap_or_else(|error| {
             tracing::debug!(%error, "make room in the disk cache");
@@ -155,16 +157,16 @@ impl Room {
         })
     }
 
-    /// The file system had no room for `bytes` although there seemed to be some: it has quotas, or others have
-    /// written meanwhile. Evicts what is idle. Returns whether any room was made.
+    /// Evicts idle objects, because the file system had no room for `bytes` although there seemed to be some: it has
+    /// quotas, or others have written meanwhile. Returns whether it made any room.
     pub(crate) fn make_way(&self, bytes: u64) -> bool {
         self.shared.make_way(bytes, self.shared.clock.file_time()).unwrap_or_else(|error| {
-            tracing::debug!(%error, "make way on the disk of the cache");
+            tracing::debug!(%error, "make room on the disk of the cache");
             false
         })
     }
 
-    /// Begins anew in a directory that has taken the place of the one before.
+    /// Begins anew in a directory that has replaced the former one.
     pub(crate) fn open_again(&self) -> io::Result<()> {
         self.shared.limit.join_again(&self.shared.layout)?;
         self.shared.usage.open_again()?;
@@ -180,12 +182,12 @@ impl Room {
         self.shared.identity.is_there()
     }
 
-    /// Gives back what was taken and is not on the disk.
+    /// Gives back `bytes` that were reserved and not written.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.settle(bytes, 0);
     }
 
-    /// Says that what was taken has come to `actual` bytes on the disk.
+    /// Notes that `taken` reserved bytes became `actual` bytes on the disk.
     pub(crate) fn settle(&self, taken: u64, actual: u64) {
         let settle = |counts: &mut Counts| match actual.checked_sub(taken) {
             Some(0) => {}
@@ -193,7 +195,7 @@ impl Room {
             None => counts.remove(taken - actual),
         };
         if let Err(error) = self.shared.usage.change(|counts| counts.as_mut().map(settle)) {
-            tracing::debug!(%error, "count what the disk cache takes");
+            tracing::debug!(%error, "count the bytes of the disk cache");
         }
     }
 
@@ -202,11 +204,11 @@ impl Room {
         Ok(self.shared.limit.own.listings(self.shared.space()?))
     }
 
-    /// A listing of `bytes` has taken the place of one of `before` bytes. Either may be none.
+    /// Notes that a listing of `bytes` replaced one of `before` bytes. Either may be 0.
     pub(crate) fn on_listing(&self, before: u64, bytes: u64) {
         let replace = |counts: &mut Counts| counts.replace_listing(before, bytes);
         if let Err(error) = self.shared.usage.change(|counts| counts.as_mut().map(replace)) {
-            tracing::debug!(%error, "count what a kept listing takes");
+            tracing::debug!(%error, "count the bytes of a kept listing");
         }
     }
 
@@ -215,7 +217,7 @@ impl Room {
         self.shared.used.load(Ordering::Relaxed)
     }
 
-    /// Notes that a version is opened. `file` is open if any of it was here.
+    /// Notes that a version is opened. `file` is its file, if any of it was here.
     pub(crate) fn on_use(&self, hash: &Hash, file: Option<&File>, was_here: bool) {
         self.shared.on_use(hash, file.filter(|_| was_here), self.shared.clock.file_time());
     }
@@ -241,7 +243,7 @@ impl Shared {
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> io::Result<Self> {
-        // From here on nobody clears the directory.
+        // From here on no process clears the directory.
         let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
         let usage = Usage::open(&layout.usage())?;
         usage.begin(layout)?;
@@ -301,13 +303,13 @@ impl Shared {
         Ok(evicted.files > 0)
     }
 
-    /// The space of the file system. A simulation has a disk of its own, whatever the machine's.
+    /// The space of the file system. A simulation has its own disk, independent of the machine's.
     fn space(&self) -> io::Result<Space> {
         if self.clock.marks_files() { Ok(Space::ENDLESS) } else { Space::of(&self.layout) }
     }
 
     fn take(&self, counts: &mut Option<Counts>, bytes: u64) -> io::Result<Taken> {
-        // While nothing is known, a pass is under way.
+        // While the counts are unknown, a pass is under way.
         let Some(counts) = counts else { return Ok(Taken::No) };
         let excess = self.limit.own.excess(counts.used, bytes, self.space()?);
         if excess != Need::NONE {
@@ -317,7 +319,7 @@ impl Shared {
         Ok(Taken::Yes)
     }
 
-    /// Evicts what is needed, as far as that is found.
+    /// Evicts `need`, or as much of it as it finds.
     fn evict(&self, need: Need, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
         let evicted = self.evictor.evict(need, oldest_kept, now)?;
         self.usage.change(|counts| {
@@ -350,7 +352,7 @@ impl Shared {
             && self.use_history.ageing().is_time_stale(before, now)
             && let Err(error) = futimens(file, &scan::used_at(now))
         {
-            tracing::debug!(%error, "note when a file of the disk cache was used");
+            tracing::debug!(%error, "note a use of a file of the disk cache");
         }
     }
 
@@ -375,12 +377,12 @@ impl Shared {
 
     fn tick_now(&self, is_ending: bool) {
         if let Err(error) = self.tick(self.clock.file_time(), is_ending) {
-            tracing::debug!(%error, "keep the house of the disk cache");
+            tracing::debug!(%error, "do the housekeeping of the disk cache");
         }
     }
 
-    /// Exchanges what is known with other processes, and does what the elected housekeeper does. At the end
-    /// only the former.
+    /// Exchanges the use history with other processes, and does the work of the elected housekeeper. At the end only
+    /// the exchange.
     fn tick(&self, now: Duration, is_ending: bool) -> io::Result<()> {
         if !self.identity.is_there() {
             return Ok(());
@@ -407,7 +409,7 @@ impl Shared {
             _ => used,
         };
         let surplus = limit.surplus(used, keeper.owed.expected(space, now));
-        // Where all that is left is being filled, the next look finds the same.
+        // If all that is left is being filled, the next look finds the same.
         if surplus != Need::NONE && !victims::is_closed(keeper.looks_again, now) {
             let evicted = self.evict(surplus, Duration::MAX, now)?;
             keeper.owed.add(&evicted, space, self.space()?, now);
@@ -424,14 +426,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes kept listings, because they take more than the `most` that they may. Returns how many bytes are in use
-    /// then.
+    /// Deletes kept listings, because they take more than `most` bytes. Returns how many bytes are in use afterwards.
     fn cut_listings(&self, most: u64) -> io::Result<u64> {
         let cut = listings::cut(&self.layout, most / LISTINGS_KEPT.1 * LISTINGS_KEPT.0)?;
         tracing::debug!(bytes = cut.removed, "deleted kept listings from the disk cache");
         self.usage.change(|counts| {
             counts.as_mut().map_or(0, |counts| {
-                // What was counted may have been wrong.
+                // The count may have been wrong.
                 counts.listings = cut.bytes;
                 counts.replace_listing(cut.removed, 0);
                 counts.used
@@ -439,8 +440,8 @@ impl Shared {
         })
     }
 
-    /// Takes the pass on by some shards, and corrects the counts at its end. Returns after how many ticks it goes on, or the
-    /// next pass begins.
+    /// Advances the pass by some shards, and corrects the counts at its end. Returns the ticks until the pass
+    /// continues, or the next one begins.
     fn go_on(&self, pass: &mut Option<Pass>, now: Duration) -> io::Result<u32> {
         let current = match pass {
             Some(current) => current,
@@ -466,9 +467,9 @@ impl Shared {
         Ok(rest)
     }
 
-    /// Counts everything at once: the counts are lost, and nothing is admitted before.
+    /// Counts everything at once: the counts are lost, and the cache admits nothing until they are known.
     fn count_all(&self, now: Duration) -> io::Result<()> {
-        tracing::info!(dir = ?self.layout.root(), "count what the disk cache takes");
+        tracing::info!(dir = ?self.layout.root(), "count the bytes of the disk cache");
         let mut pass = Pass::new(Counts::default());
         for _ in 0..SHARDS {
             pass.next(&self.layout, now)?;
@@ -484,12 +485,12 @@ impl Shared {
     }
 }
 
-/// Whether bytes were taken.
+/// Whether the bytes were reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Yes,
     No,
-    /// This has to go before.
+    /// No: this must be evicted first.
     Over(Need),
 }
 

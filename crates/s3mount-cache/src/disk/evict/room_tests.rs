@@ -40,7 +40,7 @@ fn clock() -> Clock {
     Clock::machine().expect("Linux")
 }
 
-/// Says that a file was used and written last at `time`.
+/// Sets the last use and the last write of a file to `time`.
 fn set_use(path: &Path, time: Duration) {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -51,7 +51,7 @@ fn used(shared: &Shared) -> Option<u64> {
     shared.usage.read().expect("a file").map(|counts| counts.used)
 }
 
-/// What lies in the directory.
+/// The objects in the directory, and their bytes.
 fn found(layout: &Layout) -> (usize, u64) {
     let shards = (0..SHARDS).map(|shard| scan::shard(layout, shard, file_time()).expect("a shard"));
     shards.fold((0, 0), |sum, shard| (sum.0 + shard.versions.len(), sum.1 + shard.disk_bytes))
@@ -91,7 +91,7 @@ fn a_directory_that_takes_the_place_of_another_is_counted_anew() {
     assert!(here.lock().exists() && here.pace().exists(), "it keeps house there");
 }
 
-/// Somebody moves the cache away, and puts a folder of his own there.
+/// A user moves the cache away, and puts another folder there.
 #[test]
 fn nothing_is_written_or_deleted_in_a_folder_that_was_put_in_place_of_the_cache() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -138,7 +138,7 @@ fn what_is_idle_goes_the_oldest_first() {
         write(&layout, number, 64 * KIB);
         set_use(&layout.whole(&hash(number)), now - DAY * (number as u32 % 8));
     }
-    // Nothing is known of the uses, so what was not used for a day may go.
+    // No uses are known, so objects that were not used for a day may be evicted.
     assert!(shared.reserve(128 * KIB, now).expect("a room"));
     assert!(!layout.whole(&hash(7)).exists() && !layout.whole(&hash(15)).exists());
     assert_eq!(found(&layout), (14, MIB - 128 * KIB));
@@ -149,7 +149,7 @@ fn what_is_idle_goes_the_oldest_first() {
     assert_eq!(found(&layout), (2, 128 * KIB), "0 and 8 were used within a day");
 }
 
-/// Who has it open may have mapped it for days, and its bytes would stay on the disk.
+/// A process may have an object mapped for days, and its bytes would stay on the disk.
 #[test]
 fn what_somebody_has_open_is_used() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -166,7 +166,7 @@ fn what_somebody_has_open_is_used() {
     assert_eq!([0, 1, 2, 3].map(|number| layout.whole(&hash(number)).exists()), [false, false, true, true]);
     assert_eq!((found(&layout), used(&shared)), ((2, 128 * KIB), Some(256 * KIB)));
     assert!(!shared.reserve(64 * KIB, now).expect("a room"), "the others are open");
-    // Also where there is far too much: the disk would have nothing back.
+    // Also if there is far too much: the disk would get no space back.
     shared.usage.change(|counts| counts.as_mut().expect("known").add(MIB)).expect("a file");
     shared.tick(now, false).expect("a room");
     assert_eq!(found(&layout).0, 2);
@@ -183,7 +183,7 @@ fn what_is_being_filled_is_not_looked_for_again_and_again() {
     let now = file_time();
     assert!(shared.reserve(128 * KIB, now).expect("a room"));
     write(&layout, 0, 128 * KIB);
-    // An old part, which its process goes on to fill. Nothing else may go.
+    // An old partial object that its process still fills. Nothing else may be evicted.
     std::fs::rename(layout.whole(&hash(0)), layout.part(&hash(0))).expect("renamed");
     let filled = File::open(layout.part(&hash(0))).expect("a file");
     filled.lock().expect("nobody else has it");
@@ -242,7 +242,7 @@ fn another_process_knows_what_one_has_learnt() {
     assert!(idle < DAY, "epochs of 100 s are known: {idle:?}");
     let other = open();
     assert_eq!(other.use_history.ageing().idle(), idle);
-    // Both see the same objects again, and neither takes them for new ones.
+    // Both use the same objects again, and neither takes them for new ones.
     let time = use_all(&other, 0..50, time);
     use_all(&one, 50..100, time);
     assert!(!one.use_history.ageing().has_changed());
@@ -276,7 +276,7 @@ fn a_pass_corrects_and_tidies_up() {
     let layout = layout(folder.path());
     let shared = Shared::open(&layout, None, clock(), Arc::default()).expect("a room");
     (0..20).for_each(|number| write(&layout, number, 64 * KIB));
-    // A process was killed: it had reserved what it did not write, and left files that it did not finish.
+    // A killed process had reserved bytes that it did not write, and left unfinished files.
     shared.usage.change(|counts| counts.as_mut().expect("known").add(99 * MIB)).expect("a file");
     let (now, digits) = (file_time(), hash(3).to_string());
     let shard = layout.shard(hash(3).shard());
@@ -338,12 +338,12 @@ fn the_listings_of_longest_ago_go_where_there_are_too_many() {
     assert!(left.starts_with(&[0, 1, 2, 3, 4, 5]) && left.len() == 7, "seven eighths: {left:?}");
     let counts = shared.usage.read().expect("a file").expect("known");
     assert_eq!((counts.used, counts.listings), (56 * KIB, 56 * KIB));
-    // Objects have the room that listings do not take, and no more.
+    // Objects get the room that listings do not take, and no more.
     assert!(!shared.reserve(MIB - 48 * KIB, now).expect("a room"));
     assert!(shared.reserve(MIB - 56 * KIB, now).expect("a room"));
     shared.tick(now, false).expect("a room");
     assert_eq!(kept(0..9), left);
-    // One that replaces another, and what is counted wrong.
+    // A listing that replaces another, and wrong counts.
     room.on_listing(8 * KIB, 8 * KIB);
     shared.usage.change(|counts| counts.as_mut().expect("known").replace_listing(0, MIB)).expect("a file");
     shared.tick(now, false).expect("a room");
@@ -376,7 +376,7 @@ fn full_room(layout: &Layout, now: Duration) -> Shared {
     shared
 }
 
-/// A clock that jumps ahead lets go as much as is needed, and nothing of what is used.
+/// When the clock jumps ahead, the cache evicts as much as is needed, and no used object.
 #[test]
 fn a_clock_that_jumps_ahead_evicts_what_is_needed() {
     for jump in [DAY * 2, YEAR] {
@@ -399,8 +399,8 @@ fn a_clock_that_jumps_ahead_evicts_what_is_needed() {
     }
 }
 
-/// A clock that is set back leaves times in the future behind. What is used gets its right time, a pass sets the
-/// others, and then they age as ever. Nothing stays closed.
+/// A clock that is set back leaves times in the future behind. A use corrects the time of its object, a pass corrects
+/// the others, and then they age as ever. The cache does not stay closed.
 #[test]
 fn a_clock_that_is_set_back_closes_nothing_for_good() {
     for jump in [DAY, YEAR] {
@@ -449,14 +449,14 @@ fn each_mount_keeps_to_its_own_limit() {
     }
     assert!(!large.reserve(64 * KIB, now).expect("a room"));
     assert_eq!((used(&large), used(&small)), (Some(MIB), Some(MIB)));
-    // Neither evicts what the other is allowed to hold.
+    // Neither evicts objects that the other is allowed to hold.
     small.tick(now, false).expect("a room");
     large.tick(now, false).expect("a room");
     assert_eq!(found(&layout).0, 16);
     assert_eq!(limit::look(&layout).expect("a file"), (Some(Limit::Bytes(MIB)), true));
     drop((large, small));
     assert_eq!(limit::look(&layout).expect("a file"), (Some(Limit::Bytes(MIB)), false));
-    // The next mount alone has a smaller limit: what is too much goes, however young.
+    // The next mount alone has a smaller limit: it evicts the excess, however young.
     let next = Shared::open(&layout, Some(512 * KIB), clock(), Arc::default()).expect("a room");
     next.tick(now, false).expect("a room");
     assert_eq!(found(&layout), (8, 512 * KIB));
@@ -507,7 +507,7 @@ fn a_part_of_the_file_system_stays_free() {
     assert_eq!((surplus(45, 700), surplus(40, 700), surplus(0, 7)), (0, 5, 7));
     let bytes = |used| Limit::Bytes(100).excess(used, 10, Space::ENDLESS).bytes;
     assert_eq!((bytes(90), bytes(91), bytes(200)), (0, 1, 110));
-    // Whoever gives a limit leaves as much free, and 2 GiB of a large disk.
+    // With a limit, as much stays free, and 2 GiB of a large disk.
     let limited = Limit::Bytes(1 << 50);
     assert_eq!((limited.excess(0, 10, space(60)).bytes, limited.excess(0, 10, space(55)).bytes), (0, 5));
     assert_eq!((limited.surplus(700, space(45)).bytes, limited.surplus(700, space(40)).bytes), (0, 5));

@@ -20,17 +20,17 @@ use crate::disk::layout::Layout;
 /// The file begins with this.
 const MAGIC: &[u8; 8] = b"s3muse02";
 
-/// A magic, four numbers and a checksum.
+/// The file's length: a magic, four numbers and a checksum.
 const FILE_BYTES: usize = 48;
 
 /// Where the checksum lies.
 const SUM: usize = FILE_BYTES - 8;
 
-/// The lock is held for some microseconds. Who can't get it within this time gives up.
+/// How long to wait for the lock, which is held for some microseconds. After this time the caller gives up.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
-/// What is counted.
+/// The counts in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// How many bytes of the disk are in use or reserved.
@@ -53,15 +53,15 @@ impl Counts {
         self.removed += bytes;
     }
 
-    /// A listing of `bytes` has taken the place of one of `before` bytes. Either may be none.
+    /// Notes that a listing of `bytes` replaced one of `before` bytes. Either may be 0.
     pub(crate) fn replace_listing(&mut self, before: u64, bytes: u64) {
         self.remove(before);
         self.add(bytes);
         self.listings = self.listings.saturating_sub(before) + bytes;
     }
 
-    /// Corrects what is in use after a pass found `sum` bytes, of which `listings` are those of listings, and the counts
-    /// were `before` at its beginning.
+    /// Corrects the bytes in use after a pass. It found `sum` bytes, of which listings take `listings`, and the counts
+    /// were `before` when it began.
     pub(crate) fn correct(&mut self, before: Self, sum: u64, listings: u64) {
         self.listings = (listings + self.listings).saturating_sub(before.listings);
         let lowest = sum.saturating_sub(self.removed.saturating_sub(before.removed));
@@ -100,7 +100,7 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, File>);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Closing the file would give the lock back too.
+        // Closing the file would release the lock, too.
         let _ = self.0.unlock();
     }
 }
@@ -119,7 +119,7 @@ impl SharedFile {
         Ok(Self { path: path.to_owned(), file: Mutex::new(open(path)?) })
     }
 
-    /// Goes on with the file at the path, which may be another one.
+    /// Switches to the file that is at the path now.
     pub(crate) fn open_again(&self) -> io::Result<()> {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = open(&self.path)?;
         Ok(())
@@ -150,7 +150,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Fills `into` from `offset` on. Returns whether the file has so many bytes.
+/// Fills `into` from `offset` on. Returns whether the file has that many bytes.
 pub(crate) fn read_exact(file: &File, into: &mut [u8], offset: u64) -> io::Result<bool> {
     match file.read_exact_at(into, offset) {
         Ok(()) => Ok(true),
@@ -168,12 +168,12 @@ impl Usage {
         Ok(Self(SharedFile::open(path)?))
     }
 
-    /// Goes on with the file of a directory that has taken the place of the one before.
+    /// Switches to the file of a directory that has replaced the former one.
     pub(crate) fn open_again(&self) -> io::Result<()> {
         self.0.open_again()
     }
 
-    /// Begins to count in a directory without objects, which need not be looked through.
+    /// Begins to count in a directory without objects, which needs no pass.
     pub(crate) fn begin(&self, layout: &Layout) -> io::Result<()> {
         let is_new = is_empty(layout)?;
         self.change(|counts| {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(corrected(busy, 1000), 1200, "it may well be right");
         assert_eq!(corrected(busy, 800), 1100, "the sum with all that was added");
         assert_eq!(corrected(busy, 1500), 1400, "the sum less all that was removed");
-        // Of the listings, 70 bytes were found, and 20 have come meanwhile.
+        // The pass found listings of 70 bytes, and 20 were added meanwhile.
         let mut now = Counts { listings: 120, ..busy };
         now.correct(before, 1000, 70);
         assert_eq!(now.listings, 90);

@@ -1,8 +1,8 @@
-//! What all processes that share a cache know of the uses of its objects, in two files: the
-//! [ageing](crate::disk::evict::ageing), and the [ghosts](crate::disk::evict::ghosts).
+//! The use history that all processes of a cache share, in two files: the [ageing](crate::disk::evict::ageing), and the
+//! [ghosts](crate::disk::evict::ghosts).
 //!
-//! A use is only put into a list when it happens. The housekeeper brings the list into the files, under the
-//! lock of the first. So a use costs no I/O, and what one process learns the others know a second later.
+//! A use is only put into a list when it happens. The housekeeper writes the list to the files, under the lock of the
+//! first. So a use costs no I/O, and other processes know of it a second later.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,10 +16,10 @@ use crate::disk::evict::ghosts::{self, Bucket, Place, Seen};
 use crate::disk::evict::usage::{Locked, SharedFile, read_exact};
 use crate::disk::layout::Layout;
 
-/// So many uses are brought into the files at once, before the next second.
+/// When this many uses wait, they are written to the files at once, before the next second.
 pub(crate) const BATCH: usize = 256;
 
-/// At most so many uses wait. Further ones are not counted: that happens while the disk hangs.
+/// At most this many uses wait. Further ones are not counted: that happens while the disk hangs.
 const MAX_WAITING: usize = 8192;
 
 /// A use of a version.
@@ -27,12 +27,12 @@ const MAX_WAITING: usize = 8192;
 pub(crate) struct Note {
     pub(crate) place: Place,
     pub(crate) at: Duration,
-    /// When the version was used before, if it is here, as its file says.
+    /// The version's last use before this one, from its file, if it is here.
     pub(crate) before: Option<Duration>,
 }
 
 impl Note {
-    /// What the use says, after it was noted in the ghosts' bucket.
+    /// Notes the use in the ghosts' bucket, and classifies it by what the bucket knew.
     pub(crate) fn in_bucket(self, bucket: &mut Bucket, quick: Duration) -> Option<Use> {
         let was_here = self.before.is_some();
         match (ghosts::note(bucket, self.place, self.at, quick), self.before) {
@@ -54,7 +54,7 @@ pub(crate) struct UseHistory {
     file: SharedFile,
     ghosts: PathBuf,
     waiting: Mutex<Vec<Note>>,
-    /// What the file said last.
+    /// The contents of the file at the last exchange.
     known: Mutex<Ageing>,
 }
 
@@ -75,12 +75,12 @@ impl UseHistory {
         Ok(history)
     }
 
-    /// Goes on with the file of a directory that has taken the place of the one before.
+    /// Switches to the file of a directory that has replaced the former one.
     pub(crate) fn open_again(&self) -> io::Result<()> {
         self.file.open_again()
     }
 
-    /// Takes note of a use. Returns whether so many wait that they should be brought into the files.
+    /// Notes a use. Returns whether enough uses wait to write them to the files.
     pub(crate) fn note(&self, note: Note) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() < MAX_WAITING {
@@ -89,13 +89,13 @@ impl UseHistory {
         waiting.len() == BATCH
     }
 
-    /// What is known.
+    /// The ageing as this process knows it.
     pub(crate) fn ageing(&self) -> MutexGuard<'_, Ageing> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the uses that wait into the files, and takes what others have brought. Returns whether the jobs
-    /// have just changed.
+    /// Writes the waiting uses to the files, and takes over those of other processes. Returns whether the jobs have
+    /// just changed.
     pub(crate) fn exchange(&self) -> io::Result<bool> {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         let file = self.file.lock()?;
@@ -135,7 +135,7 @@ impl UseHistory {
     }
 }
 
-/// What the file says. A file that is damaged says nothing.
+/// Reads the ageing from the file. A damaged file counts as empty.
 pub(crate) fn load(file: &std::fs::File) -> io::Result<Ageing> {
     let mut bytes = [0; ENCODED_BYTES];
     let ageing = if read_exact(file, &mut bytes, 0)? { Ageing::decode(&bytes) } else { None };

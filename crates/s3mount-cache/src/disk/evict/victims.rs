@@ -1,8 +1,8 @@
-//! Which of the versions that were looked at are evicted, how many are looked at, and when to look again. Pure.
+//! Which versions of a look are evicted, how many a look covers, and when to look again. Pure.
 
 use std::time::Duration;
 
-/// What a look at the disk found of one version.
+/// One version, as a look at the disk found it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate<V> {
     pub(crate) version: V,
@@ -10,16 +10,16 @@ pub(crate) struct Candidate<V> {
     pub(crate) used: Duration,
 }
 
-/// A look goes on until it has seen so many shards with something in them, and so many versions. Of a million
-/// versions, eight shards hold 2,000.
+/// A look goes on until it has seen this many shards that are not empty, and this many versions. Of a million versions,
+/// eight shards hold 2,000.
 pub(crate) const MIN_SHARDS: usize = 8;
 pub(crate) const MIN_VERSIONS: usize = 256;
 
-/// Of the versions that were seen, this part is evicted at most before the next look. The more, the older are
-/// the others that stay.
+/// At most one of this many versions of a look is evicted before the next look. The larger the number, the older the
+/// evicted versions are.
 const KEPT_PART: usize = 8;
 
-/// Nothing is admitted for at least so long after nothing was found that may be evicted.
+/// After a look found nothing to evict, the cache admits nothing for at least this time.
 pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The next look is taken after this time at the latest. It costs the attributes of some thousand files.
@@ -42,8 +42,8 @@ pub(crate) fn wait<V>(seen: &[Candidate<V>], oldest_kept: Duration) -> Duration 
     oldest.map_or(MAX_WAIT, |used| used.saturating_sub(oldest_kept)).clamp(MIN_WAIT, MAX_WAIT)
 }
 
-/// Whether nothing is admitted at `now` after a [`wait`] until `closed_until`. A time that is farther away than
-/// any wait was set before the clock was set back.
+/// Whether the cache admits nothing at `now`, after a [`wait`] until `closed_until`. A `closed_until` that is farther
+/// away than any wait dates from before the clock was set back.
 pub(crate) fn is_closed(closed_until: Duration, now: Duration) -> bool {
     closed_until.checked_sub(now).is_some_and(|left| !left.is_zero() && left <= MAX_WAIT)
 }

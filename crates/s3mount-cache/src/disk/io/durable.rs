@@ -28,7 +28,7 @@ const MAX_SPANS: usize = 16;
 /// A file that is published this long after a failed syncfs was written after it.
 const DOUBT: Duration = Duration::from_secs(60);
 
-/// A time in which all that was published is on the disk: after `from`, up to `to`.
+/// A span of time: every file published after `from`, up to `to`, is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     boot: BootId,
@@ -36,7 +36,7 @@ struct Span {
     to: SinceBoot,
 }
 
-/// The spans that are known, the one that was extended last at the end.
+/// The known spans, the last extended one at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Spans(Vec<Span>);
 
@@ -107,7 +107,7 @@ pub(crate) struct Durable {
     path: PathBuf,
     /// The marker file, which is locked while `durable` is replaced.
     marker: PathBuf,
-    /// Open from the beginning, so that syncfs reports every byte that was lost since.
+    /// Open from the beginning, so that syncfs reports every write that has failed since.
     folder: Mutex<File>,
     clock: Clock,
     state: Mutex<SyncState>,
@@ -128,7 +128,7 @@ impl Durable {
         Ok(Self { path, marker, folder, clock, state: Mutex::new(SyncState { spans, has_news: false }) })
     }
 
-    /// Begins anew with a directory that has taken the place of the one before.
+    /// Begins anew with a directory that has replaced the former one.
     pub(crate) fn open_again(&self, io: &Io, layout: &Layout) -> io::Result<()> {
         let (folder, spans) = (File::open(layout.root())?, load(io, &self.path)?);
         *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
@@ -140,23 +140,23 @@ impl Durable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the bytes of a file that was published then are surely right.
+    /// Whether the bytes of a file published at that time are certainly right.
     pub(crate) fn is_trusted(&self, boot: BootId, published: SinceBoot) -> bool {
         let spans = &self.lock().spans;
         spans.cover(boot, published) || (boot == self.clock.boot() && published > spans.failed(boot))
     }
 
-    /// Whether what was written in `boot`, from `began` on, surely is what a reader gets.
+    /// Whether readers certainly get what was written in `boot` from `began` on.
     pub(crate) fn is_intact(&self, boot: BootId, began: SinceBoot) -> bool {
         boot == self.clock.boot() && began > self.lock().spans.failed(boot)
     }
 
-    /// Something was published.
+    /// Notes that a file was published.
     pub(crate) fn on_published(&self) {
         self.lock().has_news = true;
     }
 
-    /// Takes over what other processes have noted: a syncfs of theirs may have failed.
+    /// Takes over the spans of other processes: their syncfs may have failed.
     pub(crate) fn look(&self, io: &Io) -> io::Result<()> {
         let spans = load(io, &self.path)?;
         self.lock().spans = spans;
@@ -168,12 +168,12 @@ impl Durable {
         self.lock().has_news
     }
 
-    /// Writes everything to the disk, and notes that. Returns whether that went well.
+    /// Writes everything to the disk, and notes that. Returns whether it succeeded.
     pub(crate) fn sync(&self, io: &Io) -> io::Result<bool> {
         let (boot, now) = (self.clock.boot(), self.clock.now());
         self.lock().has_news = false;
         let synced = io.sync(&self.folder.lock().unwrap_or_else(PoisonError::into_inner));
-        // Another process may be about to replace the file. This one's news are told the next time.
+        // Another process may be replacing the file. This process then notes its news the next time.
         let marker = File::open(&self.marker)?;
         if synced.is_ok() && marker.try_lock().is_err() {
             self.lock().has_news = true;
@@ -193,7 +193,7 @@ impl Durable {
     }
 }
 
-/// The spans in the file at `path`. A file that is damaged says nothing.
+/// The spans in the file at `path`. A damaged file has none.
 fn load(io: &Io, path: &std::path::Path) -> io::Result<Spans> {
     match io.load(path) {
         Ok(bytes) => Ok(Spans::decode(&bytes).unwrap_or_default()),
@@ -216,7 +216,7 @@ mod tests {
     use crate::disk::layout::Layout;
 
     proptest! {
-        /// A model: each boot has a list of files, and each file is on the disk, lost, or neither.
+        /// Compares with a model: each boot has a list of files, and each file is on the disk, lost, or neither.
         #[test]
         fn only_what_was_synced_is_covered(steps in proptest::collection::vec((0u8..3, 0u8..3), 0..60)) {
             let (mut spans, mut files) = (Spans::default(), Vec::new());
@@ -272,7 +272,7 @@ mod tests {
         for durable in [&durable, &open(1)] {
             assert!(durable.is_trusted(boot, at(100)) && !durable.is_trusted(boot, at(150)));
             assert!(!durable.is_trusted(boot, at(230)), "it may have been written before");
-            assert!(durable.is_trusted(boot, at(261)), "what comes later is none of what was lost");
+            assert!(durable.is_trusted(boot, at(261)), "later files are not among the lost");
             assert!(durable.is_intact(boot, at(261)) && !durable.is_intact(boot, at(150)));
         }
         assert!(other.is_trusted(boot, at(150)), "it only reads");

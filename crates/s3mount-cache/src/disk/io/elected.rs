@@ -7,23 +7,23 @@ use std::os::unix::fs::OpenOptionsExt;
 use crate::disk::io::identity;
 use crate::disk::layout::Layout;
 
-/// The lock of a directory, if this process has it.
+/// The lock of a directory, if this process holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Elected(Option<File>);
 
-/// Who has the lock.
+/// The process that holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// This process, as before.
+    /// This process held it before, and still does.
     Still,
-    /// This process, from now on.
+    /// This process has just taken it.
     New,
-    /// Another one.
+    /// Another process.
     Other,
 }
 
 impl Elected {
-    /// Takes the lock if it is free, and tells which process has it.
+    /// Takes the lock if it is free, and returns which process holds it.
     pub(crate) fn hold(&mut self, layout: &Layout) -> io::Result<Holder> {
         if let Some(lock) = &self.0 {
             // The file, or the whole directory, may have been deleted or replaced.

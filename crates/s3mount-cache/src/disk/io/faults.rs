@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What is asked of the file system.
+/// An operation of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(any(test, feature = "by-hand")), expect(unreachable_pub, reason = "only simulations name it"))]
 pub enum Op {
@@ -16,11 +16,11 @@ pub enum Op {
     Publish,
     /// A file is deleted.
     Remove,
-    /// All that was written goes to the disk.
+    /// All writes are synced to the disk.
     Sync,
 }
 
-/// Nothing, outside of tests and simulations.
+/// No faults, outside of tests and simulations.
 #[derive(Debug, Default)]
 #[cfg(not(any(test, feature = "by-hand")))]
 pub(crate) struct Faults(());
@@ -60,12 +60,12 @@ impl Faults {
         fault.map_or(Ok(()), |fault| fault(op))
     }
 
-    /// From now on `fault` is called before each operation.
+    /// Calls `fault` before each operation from now on.
     pub(crate) fn set(&self, fault: impl Fn(Op) -> io::Result<()> + Send + Sync + 'static) {
         *self.0.lock().expect("no test panics with it") = Some(std::sync::Arc::new(fault));
     }
 
-    /// From now on nothing fails.
+    /// Removes the fault.
     #[cfg(test)]
     pub(crate) fn clear(&self) {
         *self.0.lock().expect("no test panics with it") = None;

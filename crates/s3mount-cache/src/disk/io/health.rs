@@ -1,15 +1,16 @@
-//! The operations that a disk may get, depending on its behaviour.
+//! Which operations are sent to a disk, depending on its behaviour.
 //!
-//! | condition | what goes on | changes |
+//! | condition | allowed operations | changes |
 //! |---|---|---|
-//! | healthy | everything | to failing after some errors in a row, or an operation that hangs. A file that can't be read is one error |
+//! | healthy | all | to failing after some errors in a row, or an operation that hangs. A file that can't be read is
+//! one error |
 //! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
-//! | off | nothing but a probe from time to time | to failing when a probe succeeds |
+//! | off | only a probe from time to time | to failing when a probe succeeds |
 //!
-//! A disk that is full or can't be written is still read, but gets no writes for a while. When a file is missing,
-//! nothing is written until the housekeeper has checked the directory. While the directory is gone, only attempts to
-//! recreate it go on. A disk that is [slow](crate::disk::io::slow) is neither read nor filled for a while; the housekeeping
-//! goes on. [`Policy`] is pure.
+//! A disk that is full or can't be written is still read, but not written for a while. When a file is missing, nothing
+//! is written until the housekeeper has checked the directory. While the directory is gone, the only operations are
+//! attempts to recreate it. A disk that is [slow](crate::disk::io::slow) is neither read nor filled for a while; the
+//! housekeeping goes on. [`Policy`] is pure.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +26,7 @@ use crate::disk::io::slow::Slowness;
 use crate::disk::layout::Hash;
 use crate::disk::metrics::DiskState;
 
-/// This many errors without a success between them are no accident.
+/// After this many errors without a success between them, the disk is failing.
 const ERRORS: u32 = 3;
 
 /// The operations that a failing disk gets at a time. Each that hangs may hold a thread.
@@ -38,7 +39,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(3);
 /// How long a disk is failing before it is off, or healthy.
 const ON_TRIAL: Duration = Duration::from_secs(30);
 
-/// How much time passes between two probes of a disk that is off, and how long a full disk is left alone.
+/// The time between two probes of a disk that is off, and the time for which a full disk is not written.
 pub(crate) const PAUSE: Duration = Duration::from_secs(30);
 
 /// How a disk behaves.
@@ -49,20 +50,20 @@ pub(crate) enum Condition {
     Off,
 }
 
-/// What an error says of the disk.
+/// What an error tells about the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// Nothing: the process has no file descriptors or memory left, or the object is longer than a file can be.
     Nothing,
-    /// It can't be written now.
+    /// The disk can't be written now.
     Unwritable,
     /// A file is missing, or the whole directory is.
     Missing,
-    /// It fails.
+    /// The disk fails.
     Broken,
 }
 
-/// What `error` says of the disk.
+/// What `error` tells about the disk.
 pub(crate) fn meaning(error: &io::Error) -> Meaning {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::FBIG) => Meaning::Nothing,
@@ -77,13 +78,13 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
-/// Whether a file can't be so long on the file system.
+/// Whether a file would be too long for the file system.
 pub(crate) fn is_too_long(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::FBIG)
 }
 
-/// Whether bytes of a file can't be read, or the file system finds its own notes on the file damaged. Without the
-/// page cache, a sector that can't be read is `ENODATA`, and one whose checksum is wrong `EILSEQ`.
+/// Whether bytes of a file can't be read, or the file system finds its metadata of the file damaged. Without the page
+/// cache, a sector that can't be read is `ENODATA`, and one whose checksum is wrong `EILSEQ`.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::BADMSG | Errno::UCLEAN))
@@ -94,22 +95,22 @@ fn why_unwritable(error: &io::Error) -> DiskState {
     if is_full(error) { DiskState::Full } else { DiskState::Unwritable }
 }
 
-/// Decides which operations the disk may get.
+/// Decides which operations are sent to the disk.
 #[derive(Debug)]
 struct Policy {
     condition: Condition,
     /// When the condition changed.
     since: SinceBoot,
-    /// Errors since the last success. Those of a file that can't be read count once.
+    /// Errors since the last success. All errors of one unreadable file count once.
     errors: u32,
-    /// The files among them that can't be read.
+    /// The unreadable files among them.
     damaged: Vec<Hash>,
     last_error: Option<SinceBoot>,
-    /// When something could not be written, and why, unless something was written since.
+    /// When a write failed, and why, unless a write has succeeded since.
     unwritable: Option<(SinceBoot, DiskState)>,
-    /// Whether a file was missing, and the directory was not checked since.
+    /// Whether a file was missing, and the directory has not been checked since.
     is_missed: bool,
-    /// Whether the directory is gone, or another one has taken its place that can't be used.
+    /// Whether the directory is gone, or was replaced by one that can't be used.
     is_gone: bool,
     probed: SinceBoot,
 }
@@ -166,7 +167,7 @@ impl Policy {
         self.damaged.clear();
     }
 
-    /// Notes that bytes of a file can't be read. Returns whether that seems to be a fault of the file, not of the disk.
+    /// Notes that bytes of a file can't be read. Returns whether the file seems to be at fault, not the disk.
     fn on_damage(&mut self, file: &Hash, now: SinceBoot) -> bool {
         if !self.damaged.contains(file) {
             self.on_error(now);
@@ -217,7 +218,7 @@ impl Policy {
     }
 }
 
-/// How one disk behaves, and what it is doing now.
+/// The health of one disk, and its operations in flight.
 #[derive(Debug)]
 pub(crate) struct Health {
     path: PathBuf,
@@ -229,12 +230,12 @@ pub(crate) struct Health {
 #[derive(Debug)]
 struct HealthState {
     policy: Policy,
-    /// When the operations began that have not ended, by number.
+    /// The start of each operation that has not ended, by number.
     in_flight: BTreeMap<u64, SinceBoot>,
     next: u64,
 }
 
-/// An operation that goes on.
+/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     health: &'a Health,
@@ -258,7 +259,7 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and says so if the disk's condition has changed.
+    /// Changes the state, and logs a change of the disk's condition.
     fn update<T>(&self, change: impl FnOnce(&mut HealthState, SinceBoot) -> T) -> T {
         let now = self.clock.now();
         let (before, result, after) = {
@@ -284,7 +285,7 @@ impl Health {
         self.lock().policy.condition
     }
 
-    /// Whether the disk may be asked anything now.
+    /// Whether any operation may begin now.
     pub(crate) fn may_begin(&self) -> bool {
         let state = self.lock();
         state.policy.may_begin(state.in_flight.len())
@@ -296,7 +297,7 @@ impl Health {
         state.policy.may_keep_house(state.in_flight.len())
     }
 
-    /// How the disk is.
+    /// The disk's state, for the metrics.
     pub(crate) fn state(&self) -> DiskState {
         match self.lock().policy.state() {
             DiskState::Healthy | DiskState::Full | DiskState::Unwritable if !self.slow.may_ask() => {
@@ -314,12 +315,12 @@ impl Health {
         }
     }
 
-    /// The directory is there.
+    /// Notes that the directory is there.
     pub(crate) fn on_in_place(&self) {
         self.lock().policy.is_missed = false;
     }
 
-    /// The directory is there again.
+    /// Notes that the directory is there again.
     pub(crate) fn on_back(&self) {
         let was_gone = {
             let mut state = self.lock();
@@ -334,7 +335,7 @@ impl Health {
         }
     }
 
-    /// Whether the disk works as it should, and may be written now.
+    /// Whether the disk is healthy, and may be written now.
     pub(crate) fn works(&self) -> bool {
         self.condition() == Condition::Healthy && self.may_write()
     }
@@ -349,7 +350,7 @@ impl Health {
         self.may_read() && self.lock().policy.may_write(self.clock.now())
     }
 
-    /// Begins an operation, unless the disk must not be asked now.
+    /// Begins an operation, if the disk's condition allows one now.
     pub(crate) fn begin(&self) -> Option<Operation<'_>> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -366,7 +367,7 @@ impl Health {
         self.lock().policy.on_success();
     }
 
-    /// Something was written.
+    /// Notes that a write succeeded.
     pub(crate) fn on_written(&self) {
         let was_unwritable = {
             let mut state = self.lock();
@@ -378,7 +379,7 @@ impl Health {
         }
     }
 
-    /// An operation failed.
+    /// Notes that an operation failed.
     pub(crate) fn on_error(&self, operation: &'static str, error: &io::Error) {
         match meaning(error) {
             Meaning::Nothing => {
@@ -403,7 +404,7 @@ impl Health {
         }
     }
 
-    /// Notes that a file could not be read. Returns whether to give its bytes up: a sector is damaged, but the disk
+    /// Notes that a file could not be read. Returns whether to delete its bytes: a sector is damaged, but the disk
     /// works.
     pub(crate) fn on_read_error(&self, file: &Hash, operation: &'static str, error: &io::Error) -> bool {
         if !is_damage(error) {
@@ -414,8 +415,7 @@ impl Health {
         self.update(|state, now| state.policy.on_damage(file, now))
     }
 
-    /// Looks for operations that hang. To be called every second or so. Returns whether the disk should be
-    /// probed.
+    /// Looks for operations that hang. Call it about every second. Returns whether to probe the disk.
     pub(crate) fn tick(&self) -> bool {
         self.update(|state, now| {
             if state.in_flight.values().any(|began| now.since(*began) > HANGS_AFTER) {
@@ -426,7 +426,7 @@ impl Health {
         })
     }
 
-    /// A probe has ended.
+    /// Notes the result of a probe.
     pub(crate) fn on_probe(&self, is_good: bool) {
         self.update(|state, now| state.policy.on_probe(is_good, now));
     }
@@ -464,7 +464,7 @@ mod tests {
             self.health.on_error("read", &io::Error::from(errno));
         }
 
-        /// Lets `seconds` go by. Returns how often a probe was asked for.
+        /// Advances the clock by `seconds`. Returns how many probes were asked for.
         fn wait(&self, seconds: u64) -> usize {
             let tick = |_| {
                 self.now.fetch_add(1_000_000_000, Ordering::Relaxed);

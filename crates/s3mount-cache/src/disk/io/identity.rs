@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::disk::layout::Layout;
 
-/// What tells a file or a directory from all others: its device and its inode.
+/// The identity of a file or a directory: its device and its inode.
 pub(crate) fn of(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
@@ -26,18 +26,18 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The directory that is there now.
+    /// The identity of the directory that is there now.
     pub(crate) fn new(layout: &Layout) -> Self {
         Self { layout: layout.clone(), known: Mutex::new(at(layout.root())) }
     }
 
-    /// Whether it is there.
+    /// Whether the same directory is still there.
     pub(crate) fn is_there(&self) -> bool {
         let found = at(self.layout.root());
         found.is_some() && found == *self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another directory that was checked has taken its place.
+    /// Takes the identity of another checked directory in its place.
     pub(crate) fn renew(&self) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = at(self.layout.root());
     }

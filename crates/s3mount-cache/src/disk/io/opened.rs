@@ -27,7 +27,7 @@ pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
     }
     match control(&file, libc::F_SETLEASE, libc::F_WRLCK) {
         Ok(()) => {
-            // A process that is forked just now has the descriptor, too, until it runs another program.
+            // A process that was just forked has the descriptor, too, until it runs another program.
             control(&file, libc::F_SETLEASE, libc::F_UNLCK)?;
             Ok(false)
         }

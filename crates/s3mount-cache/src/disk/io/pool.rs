@@ -1,10 +1,10 @@
-//! Threads for reads that block, and those who wait for them.
+//! Threads for blocking reads, and the waiters for their results.
 //!
-//! A disk may hang, and a thread that waits for it can't be interrupted. So whoever waits for a task is let go
-//! when it takes too long: [`Pool::give_up`] answers for it. The thread answers nobody once it comes back.
+//! A disk may hang, and a thread that waits for it can't be interrupted. So [`Pool::give_up`] fails tasks that take too
+//! long, and their waiters go on. The result of such a thread is dropped when it returns.
 //!
-//! Who waits is a future, or a function that goes on in the thread of the task. The latter saves the way to
-//! another thread, which costs as much as a small file's read.
+//! A waiter is a future, or a function that runs in the thread of the task. The function saves the switch to another
+//! thread, which costs as much as the read of a small file.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,21 +16,21 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::disk::clock::SinceBoot;
 
-/// A thread that has nothing to do ends after this time. Threads are made again in some 20 µs.
+/// An idle thread ends after this time. Making a thread again takes some 20 µs.
 const IDLE: Duration = Duration::from_secs(30);
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// A waiter that can be let go.
+/// A waiter whose task can be given up.
 trait Waiter: Send + Sync {
-    /// Returns whether somebody still waited.
+    /// Ends the wait without a result. Returns whether it had not ended before.
     fn give_up(&self) -> bool;
 }
 
-/// Goes on with the result of a task, or without one if the task was given up.
+/// Called with the result of a task, or without one if the task was given up.
 type Then<T> = Box<dyn FnOnce(Option<T>) + Send>;
 
-/// Where the answer of a task goes, as long as somebody waits for it.
+/// The receiver of a task's result, until it is called.
 struct Answer<T>(Mutex<Option<Then<T>>>);
 
 impl<T> Answer<T> {
@@ -67,7 +67,7 @@ struct ThreadPool {
     max_threads: usize,
     state: Mutex<TaskQueue>,
     came: Condvar,
-    /// Told of each task where there are no threads.
+    /// Notified of each task, in a pool without threads.
     bell: Option<Arc<Notify>>,
 }
 
@@ -77,7 +77,7 @@ struct TaskQueue {
     threads: usize,
     idle: usize,
     is_closed: bool,
-    /// Who waits for tasks, and since when, in the order in which the tasks came.
+    /// The waiters, and when each began to wait, in the order of their tasks.
     waiters: VecDeque<(SinceBoot, Weak<dyn Waiter>)>,
 }
 
@@ -88,13 +88,13 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// At most `max_threads` threads of this name. They are made when they are needed.
+    /// A pool of at most `max_threads` threads of this name, made when they are needed.
     pub(crate) fn new(name: String, max_threads: usize) -> Self {
         let (state, came) = (Mutex::default(), Condvar::new());
         Self(Arc::new(ThreadPool { name, max_threads, state, came, bell: None }))
     }
 
-    /// No thread at all: tasks wait for [`step`](Self::step), and `bell` tells of each.
+    /// A pool without threads: tasks wait for [`step`](Self::step), and each notifies `bell`.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn by_hand(bell: Arc<Notify>) -> Self {
         let (state, came) = (Mutex::default(), Condvar::new());
@@ -107,7 +107,7 @@ impl Pool {
         self.0.lock().tasks.len()
     }
 
-    /// Does the waiting task of this number, the oldest is 0.
+    /// Runs the waiting task with this number; the oldest is 0.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn step(&self, number: usize) {
         let task = self.0.lock().tasks.remove(number);
@@ -116,21 +116,21 @@ impl Pool {
         }
     }
 
-    /// Has a thread do `work`. The answer fails when the task was given up.
+    /// Runs `work` in a thread. The result is an error if the task was given up.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         now: SinceBoot,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
-        // Nobody may wait any more.
+        // The receiver may be gone.
         self.run_then(now, work, move |result| drop(result.map(|result| sender.send(result))));
         receiver
     }
 
-    /// Has a thread do `work`, and go on with `then`. If the task is given up, the caller of
-    /// [`give_up`](Self::give_up) goes on, without a result. If there is no thread for it any more, this thread
-    /// does. So `then` is called in any case.
+    /// Runs `work` in a thread, and calls `then` there. If the task is given up, the caller of
+    /// [`give_up`](Self::give_up) calls `then`, without a result. If the pool is closed, this thread does. So `then` is
+    /// always called.
     pub(crate) fn run_then<T: Send + 'static>(
         &self,
         now: SinceBoot,
@@ -140,7 +140,7 @@ impl Pool {
         let answer = Arc::new(Answer(Mutex::new(Some(Box::new(then) as Then<T>))));
         let waiter = Arc::downgrade(&answer);
         let task = Box::new(move || {
-            // Who was given up while the task waited for a thread does not need it any more.
+            // A task that was given up while it waited for a thread is not run.
             if answer.lock().is_none() {
                 return;
             }
@@ -156,7 +156,7 @@ impl Pool {
         let mut state = self.0.lock();
         if state.is_closed {
             drop(state);
-            // Who waits goes on without a result.
+            // This calls `then` without a result.
             return drop(task);
         }
         while state.waiters.front().is_some_and(|(_, waiter)| waiter.strong_count() == 0) {
@@ -188,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Ends the waits that take longer than `limit`, because the disk hangs. Returns how many.
+    /// Gives up tasks whose waiters have waited longer than `limit`, because the disk hangs. Returns how many.
     pub(crate) fn give_up(&self, now: SinceBoot, limit: Duration) -> usize {
         let late: Vec<_> = {
             let mut state = self.0.lock();
@@ -199,7 +199,7 @@ impl Pool {
         late.iter().filter_map(|(_, waiter)| waiter.upgrade()).filter(|waiter| waiter.give_up()).count()
     }
 
-    /// Ends the threads once they have done what they do now. All others are let go.
+    /// Ends the threads after their present tasks, and gives up the waiting tasks.
     pub(crate) fn close(&self) {
         let tasks = {
             let mut state = self.0.lock();
@@ -221,7 +221,7 @@ impl ThreadPool {
         loop {
             if let Some(task) = state.tasks.pop_front() {
                 drop(state);
-                // A panic has been logged, and the waiter goes on: see `Answer`.
+                // A panic has been logged, and the waiter ends without a result: see `Answer`.
                 drop(catch_unwind(AssertUnwindSafe(task)));
                 state = self.lock();
                 continue;

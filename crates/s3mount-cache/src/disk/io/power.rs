@@ -1,5 +1,4 @@
-//! Power cuts: what was written since everything was on the disk may be lost, cut off, or there in any
-//! combination.
+//! Power cuts: each write since the last sync may be lost, cut short, or complete, in any combination.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::io::RECORD_ATTRIBUTE;
 
-/// What a file was when everything was on the disk.
+/// A file as it was at the last sync.
 #[derive(Debug)]
 struct Was {
     inode: u64,
@@ -17,7 +16,7 @@ struct Was {
     record: Option<Vec<u8>>,
 }
 
-/// What the objects of a cache directory were when everything was on the disk.
+/// The objects of a cache directory as they were at the last sync.
 #[derive(Debug, Default)]
 pub struct Synced(BTreeMap<PathBuf, Was>);
 
@@ -44,13 +43,13 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Synced {
-    /// What lies in the cache directory at `dir` now is on the disk.
+    /// Takes the present contents of the cache directory `dir` as synced.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn now(dir: &Path) -> io::Result<Self> {
         let file = |path: PathBuf| {
-            // The housekeeper may replace a map meanwhile: what has gone by now is not on the disk after the cut.
+            // The housekeeper may replace a map meanwhile: a file that is gone by now is not on the disk after the cut.
             let bytes = fs::read(&path).ok()?;
             let inode = fs::metadata(&path).ok()?.ino();
             let record = attribute(&path);
@@ -59,8 +58,8 @@ impl Synced {
         Ok(Self(files(&dir.join("v1"))?.into_iter().filter_map(file).collect()))
     }
 
-    /// Loses some of what was written since, in any order. `below` draws a number below another. To be called while
-    /// nobody uses the directory.
+    /// Loses some writes since the last sync, in any order. `below` draws a number below its argument. Call it while
+    /// nothing uses the directory.
     ///
     /// # Errors
     /// Those of the file system.
@@ -75,7 +74,7 @@ impl Synced {
         let (now, inode) = (fs::read(path)?, fs::metadata(path)?.ino());
         let old = self.0.get(path);
         let is_same_file = old.is_some_and(|old| old.inode == inode);
-        // The same bytes may have been in another file before: a part that became whole.
+        // The same bytes may have been in another file before: a partial object that became whole.
         let synced = self.0.values().find(|old| old.inode == inode).map(|old| &old.bytes);
         let has_same_record = old.is_some_and(|old| old.record == attribute(path));
         if is_same_file && synced == Some(&now) && has_same_record {
@@ -97,7 +96,7 @@ impl Synced {
             2 if attribute(path).is_some() && synced.is_none() => {
                 rustix::fs::removexattr(path, RECORD_ATTRIBUTE)?;
             }
-            // Some pages were not written: they are as they were before, or empty.
+            // Some pages were not written: they are as before, or empty.
             3 | 4 => {
                 let open = open()?;
                 for _ in 0..1 + below(4) {

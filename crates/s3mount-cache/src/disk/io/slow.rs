@@ -1,10 +1,11 @@
-//! When the reads of a disk go to the source, because that brings the same bytes much sooner.
+//! Sends the reads of a slow disk to the source, which brings the same bytes much sooner.
 //!
-//! A throttled volume answers every read, and so late that it is worse than none. Five late reads in a row, and the disk
-//! is left alone for a while: it is neither read nor filled. Then one read is the probe. If it is late, the next rest
+//! A throttled volume answers every read, but so late that it is worse than no disk. After five late reads in a row,
+//! the disk rests for a while: it is neither read nor filled. Then one read is the probe. If it is late, the next rest
 //! is twice as long.
 //!
-//! How late is late depends on the source. As long as nobody knows how long that takes, one late read has one GET ask.
+//! Which read is late depends on the time that the source takes. While that is unknown, a late read sends one GET to
+//! measure it.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,10 +15,11 @@ use s3mount_object::{Breaker, Change, Fault, Rule, late_after};
 
 use crate::disk::clock::{Clock, SinceBoot};
 
-/// One read in time says that the disk is not slow: its caller may only have asked for more than is usual.
+/// One read that is not late shows that the disk is not slow: a late read may only have asked for more bytes than
+/// usual.
 const RULE: Rule = Rule { good: f64::MAX, first_rest: Duration::from_secs(30) };
 
-/// Decides whether a disk is read, or the source.
+/// Decides whether the disk or the source is read.
 #[derive(Debug)]
 pub(crate) struct Slowness {
     path: PathBuf,
@@ -30,12 +32,12 @@ struct SlowReads {
     breaker: Breaker,
     /// How long the last late read took.
     late: Duration,
-    /// Whether a read was late since a GET has asked how long the source takes.
+    /// Whether a read was late since the last GET that measured the source.
     asks: bool,
 }
 
-/// After what time a read of `bytes` is late. It is never sooner than where nothing is known of the source: a spinning
-/// disk with many readers brings 8 MiB in more than a second.
+/// The time after which a read of `bytes` is late. It is never shorter than for an unknown source: a spinning disk with
+/// many readers takes more than a second for 8 MiB.
 fn late(bytes: u64, source: Option<Duration>) -> Duration {
     late_after(bytes, None).max(late_after(bytes, source))
 }
@@ -54,25 +56,25 @@ impl Slowness {
         self.clock.now().since(SinceBoot::default())
     }
 
-    /// Whether the disk may be read and filled now, as far as it is known how fast it is.
+    /// Whether the disk's known speed allows reads and writes now.
     pub(crate) fn may_ask(&self) -> bool {
         let now = self.now();
         self.lock().breaker.would_admit(now)
     }
 
-    /// Whether a read may be sent now. After a rest, the first that asks is the probe.
+    /// Whether a read may be sent now. The first read after a rest is the probe.
     pub(crate) fn admit(&self) -> bool {
         let now = self.now();
         self.lock().breaker.admit(now)
     }
 
-    /// Whether the disk was slow, and no read in time has come since.
+    /// Whether the disk was slow, and every read since was late.
     pub(crate) fn rests(&self) -> bool {
         self.lock().breaker.rests()
     }
 
-    /// Whether the source is to be asked for what the disk holds, and how long. Where nobody knows how long the source
-    /// takes, one read after a late one asks it.
+    /// Whether to ask the source for bytes that the disk holds, and for how long. If the time that the source takes is
+    /// unknown, one read after a late one asks it.
     pub(crate) fn asks_source(&self, is_source_known: bool) -> Option<Duration> {
         let now = self.now();
         let mut state = self.lock();
@@ -80,13 +82,13 @@ impl Slowness {
         asks.then_some(state.late)
     }
 
-    /// The source does not bring in time what the disk holds.
+    /// Ends the rest: the source is too slow for bytes that the disk holds.
     pub(crate) fn on_source_slow(&self) {
         let now = self.now();
         self.lock().breaker.end_rest(now);
     }
 
-    /// A read of `bytes` took this long, for which the source takes `source`, if that is known.
+    /// Notes that a read of `bytes` took `took`. The source takes `source` for them, if that is known.
     pub(crate) fn note(&self, bytes: u64, took: Duration, source: Option<Duration>) {
         let (now, is_late) = (self.now(), took > late(bytes, source));
         let change = {
@@ -188,7 +190,7 @@ mod tests {
         // Sixteen readers of a disk of 125 MB/s.
         (0..100).for_each(|_| disk.slow.note(8 * MIB, ms(1074), Some(ms(50))));
         assert!(disk.slow.may_ask());
-        assert_eq!(disk.slow.asks_source(false), None, "nobody has a GET ask");
+        assert_eq!(disk.slow.asks_source(false), None, "no GET measures the source");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::disk::scan;
 /// The start of the name of an unfinished listing.
 pub(crate) const UNFINISHED_LISTING: &str = ".new";
 
-/// A kept listing is deleted at this age. It is used for `--metadata-ttl`, or by mounts whose names never change: these
-/// list the folder once a month then.
+/// The age at which a kept listing is deleted. Mounts use it for `--metadata-ttl`; mounts whose names never change then
+/// list the folder once a month.
 const LISTING_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The file of a listing.
@@ -23,14 +23,14 @@ pub(crate) struct Listing {
     /// How many bytes of the disk it takes.
     pub(crate) bytes: u64,
     written: Duration,
-    /// Whether its process goes on to write it, or was killed. It is not counted.
+    /// Whether it is unfinished: its process still writes it, or was killed. It is not counted.
     is_unfinished: bool,
 }
 
-/// What is known of listings after some of them were deleted.
+/// The listings that were found, and those that were deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tidied {
-    /// How many files there were.
+    /// How many files were found.
     pub(crate) files: usize,
     /// How many bytes of the disk the finished ones took, and how many of these were given back.
     pub(crate) bytes: u64,
@@ -60,7 +60,7 @@ fn all(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<Listing>>> {
     Ok(entries.into_iter().flatten().filter_map(|entry| entry.and_then(|entry| listing(&entry)).transpose()))
 }
 
-/// What is no listing, by its name, is left alone.
+/// The entry as a listing. A file whose name is not a listing's is ignored.
 fn listing(entry: &DirEntry) -> io::Result<Option<Listing>> {
     let name = entry.file_name().into_string().unwrap_or_default();
     let is_unfinished = name.starts_with(UNFINISHED_LISTING);
@@ -80,7 +80,7 @@ fn listing(entry: &DirEntry) -> io::Result<Option<Listing>> {
     }))
 }
 
-/// Deletes listings of shard `number` that are old, and what a killed process has not finished.
+/// Deletes old listings of shard `number`, and those that a killed process left unfinished.
 pub(crate) fn tidy(layout: &Layout, number: u16, now: Duration) -> io::Result<Tidied> {
     let mut tidied = Tidied::default();
     for listing in all(&folder(layout, number))? {
@@ -97,8 +97,8 @@ pub(crate) fn tidy(layout: &Layout, number: u16, now: Duration) -> io::Result<Ti
 
 /// Deletes the listings that were written longest ago, until all of them take no more than `most` bytes.
 ///
-/// There may be millions, so their bytes are added up by the minute. Of the minute that does not fit as a whole, the
-/// listings that are found first stay.
+/// There may be millions, so their bytes are added up by the minute. Of the minute that fits only in part, the listings
+/// that are found first stay.
 pub(crate) fn cut(layout: &Layout, most: u64) -> io::Result<Tidied> {
     let mut tidied = Tidied::default();
     let minute = |listing: &Listing| listing.written.as_secs() / 60;
@@ -129,7 +129,7 @@ pub(crate) fn cut(layout: &Layout, most: u64) -> io::Result<Tidied> {
     Ok(tidied)
 }
 
-/// Calls `then` with each listing in a folder that is finished.
+/// Calls `then` with each finished listing in a folder.
 pub(crate) fn each_in(folder: &Path, mut then: impl FnMut(Listing)) -> io::Result<()> {
     for listing in all(folder)? {
         Some(listing?).filter(|listing| !listing.is_unfinished).into_iter().for_each(&mut then);
@@ -137,7 +137,7 @@ pub(crate) fn each_in(folder: &Path, mut then: impl FnMut(Listing)) -> io::Resul
     Ok(())
 }
 
-/// Calls `then` with each listing that is finished.
+/// Calls `then` with each finished listing.
 fn each(layout: &Layout, mut then: impl FnMut(Listing)) -> io::Result<()> {
     (0..SHARDS).try_for_each(|number| each_in(&folder(layout, number), &mut then))
 }

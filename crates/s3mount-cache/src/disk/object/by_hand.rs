@@ -1,4 +1,4 @@
-//! A cache directory without threads, for simulations: what its threads would do waits for a [`Hand`].
+//! A cache directory without threads, for simulations: a [`Hand`] does the work of its threads.
 
 use std::fmt;
 use std::io;
@@ -17,10 +17,10 @@ use crate::disk::metrics::DiskMetrics;
 use crate::disk::object::queue::Queue;
 use crate::disk::object::version::Offer;
 
-/// How often the housekeeper of the room has something to do.
+/// How often the housekeeper of the room works.
 const ROOM_TICK: Duration = Duration::from_secs(1);
 
-/// Does what the threads of one cache directory would do, one thing at a time.
+/// Does the work of the threads of one cache directory, step by step.
 pub struct Hand {
     disk: Arc<SharedDisk>,
     bell: Arc<Notify>,
@@ -31,16 +31,16 @@ pub struct Hand {
 
 #[derive(Debug)]
 struct Ticks {
-    /// How often it was looked for operations that hang.
+    /// How many looks for hanging operations there were.
     looked: u64,
-    /// When to look again, and when the housekeeper of the room wakes up.
+    /// When to look again, and when the housekeeper of the room works again.
     look_at: SinceBoot,
     room_at: SinceBoot,
-    /// Until when no object is compared.
+    /// No object is compared before this time.
     check_at: SinceBoot,
 }
 
-/// Something that can be done.
+/// A step that is due.
 #[derive(Clone, Copy, Debug)]
 enum Due {
     Task(usize),
@@ -68,13 +68,12 @@ pub(crate) fn open(dir: Dir, queue_bytes: u64) -> (Disk, Hand) {
 }
 
 impl Hand {
-    /// Resolves when something has come since the last call that is to be done. What is done at a certain time rings
-    /// no bell.
+    /// Resolves when new work has come since the last call. Work that is due at a certain time is not announced.
     pub async fn rings(&self) {
         self.bell.notified().await;
     }
 
-    /// Does one of the things that threads could do now, which `choice` chooses. Returns whether there was one.
+    /// Does one step that a thread could do now, chosen by `choice`. Returns whether there was one.
     pub fn step(&self, choice: u64) -> bool {
         let due = self.due();
         let chosen = choice.checked_rem(due.len() as u64).and_then(|at| due.get(at as usize));
@@ -114,18 +113,18 @@ impl Hand {
         tasks.chain(items).chain(look).chain(room).chain(check).collect()
     }
 
-    /// What the cache counts.
+    /// The metrics of the cache.
     pub fn metrics(&self) -> Arc<DiskMetrics> {
         self.disk.dir.metrics.clone()
     }
 
-    /// From now on `fault` is called before each operation of the disk. What it fails with is how the operation fails.
+    /// Calls `fault` before each operation of the disk from now on. The operation fails with the error that `fault`
+    /// returns.
     pub fn set_faults(&self, fault: impl Fn(Op) -> io::Result<()> + Send + Sync + 'static) {
         self.disk.dir.io.faults.set(fault);
     }
 
-    /// Ends everything as a kill does: nothing that waits is done, who waits for it is let go, and all locks are given
-    /// back.
+    /// Ends everything as a kill does: drops all waiting work, ends the waits for it, and releases all locks.
     pub fn kill(&self) {
         self.set_faults(|_| Err(io::ErrorKind::Interrupted.into()));
         self.disk.readers.close();

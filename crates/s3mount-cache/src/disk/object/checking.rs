@@ -1,5 +1,5 @@
-//! Compares whole objects with their checksums, a piece at a time: those that [`Checks`](crate::disk::object::checks::Checks)
-//! has. An operation of the disk reads one piece, so a large file never looks like a disk that hangs. After each
+//! Compares the whole objects of the [`Checks`](crate::disk::object::checks::Checks) with their checksums, piece by
+//! piece. An operation of the disk reads one piece, so a large file never looks like a disk that hangs. After each
 //! piece the disk rests.
 
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::disk::io::health::Condition;
 use crate::disk::object::checks::Why;
 use crate::disk::object::whole::{PIECE_BYTES, Whole};
 
-/// How many times as long as a piece took the disk rests after it. Somebody may wait for a doubtful object.
+/// The disk rests after a piece for this many times the time that the piece took. A reader may wait for a doubtful
+/// object.
 const REST_DOUBTFUL: u32 = 1;
 const REST_PASSED: u32 = 49;
 
@@ -27,7 +28,7 @@ struct Checked {
     memory: Vec<u8>,
 }
 
-/// The objects that are being compared. One that the kernel has read waits for those that are doubtful.
+/// The objects that are being compared. Doubtful objects come before those that the kernel has read.
 #[derive(Default)]
 pub(crate) struct Checking {
     doubtful: Option<Checked>,
@@ -49,24 +50,23 @@ impl Checking {
     }
 }
 
-/// What came of comparing a piece.
+/// The result of comparing a piece.
 enum Compared {
     More,
     /// The object is as it was written.
     Right,
-    /// It is damaged, or the disk may not be asked.
+    /// The object is damaged, or the disk must not be read now.
     Ended,
 }
 
 impl SharedDisk {
-    /// Compares what is to be compared, until the cache ends.
+    /// Compares the waiting objects, until the cache ends.
     pub(super) fn keep_checking(self: &Arc<Self>) {
         let mut checking = Checking::default();
         while self.checks.rest(self.check_piece(&mut checking)) {}
     }
 
-    /// Compares one more piece of an object. Returns how long the disk rests after it, or nothing if no object
-    /// waits.
+    /// Compares one more piece of an object. Returns how long the disk rests after it, or `None` if no object waits.
     pub(crate) fn check_piece(self: &Arc<Self>, checking: &mut Checking) -> Option<Duration> {
         if self.dir.health.condition() != Condition::Healthy {
             return Some(MOST_REST);
@@ -164,7 +164,7 @@ mod tests {
         push(&cache, &disk, "passed", Why::Passed);
         disk.check_piece(&mut current);
         disk.check_piece(&mut current);
-        // Something waits to be written. The kernel's files rest meanwhile.
+        // Bytes wait to be written. The checks of the kernel's files rest meanwhile.
         offer(&cache.object(&id("new"), SIZE), range(0, SIZE), &content("new", SIZE));
         push(&cache, &disk, "doubtful", Why::Doubtful);
         (0..10).for_each(|_| _ = disk.check_piece(&mut current));

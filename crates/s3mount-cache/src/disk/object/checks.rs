@@ -3,7 +3,7 @@
 //! - *Doubtful* objects may not have survived a power cut. The kernel gets them only after the comparison, so they come
 //!   first.
 //! - *Passed* objects were read by the kernel, which compares nothing, and reports no unreadable sector to the daemon.
-//!   They are checked slowly. The one that was closed last comes first: a reader that has failed tries it again soon.
+//!   They are checked slowly. The one that was closed last comes first: a reader whose read failed tries again soon.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,9 +40,9 @@ pub(crate) struct Checks {
 struct CheckQueues {
     doubtful: VecDeque<Named>,
     passed: VecDeque<Named>,
-    /// All that wait.
+    /// All waiting objects.
     waiting: HashSet<Hash>,
-    /// When objects that the kernel reads were checked, and right.
+    /// When objects that the kernel reads were last checked and found right.
     known: HashMap<Hash, SinceBoot>,
     /// Whether a doubtful object is being compared.
     is_busy: bool,
@@ -54,7 +54,7 @@ impl Checks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an object to compare, unless it waits already or was just checked.
+    /// Queues an object, unless it waits already or was just checked.
     pub(crate) fn push(&self, named: &Named, why: Why, now: SinceBoot) {
         let mut state = self.lock();
         let is_known = |then: &SinceBoot| now.since(*then) < AGAIN_AFTER;
@@ -94,7 +94,7 @@ impl Checks {
         Some((named, why))
     }
 
-    /// Notes that an object that the kernel reads was checked, and right.
+    /// Notes that an object that the kernel reads was checked and found right.
     pub(crate) fn on_right(&self, hash: Hash, now: SinceBoot) {
         let mut state = self.lock();
         if state.known.len() == MOST_KNOWN {
@@ -103,7 +103,7 @@ impl Checks {
         state.known.insert(hash, now);
     }
 
-    /// Notes that the object that was taken out last is compared.
+    /// Notes that the comparison of the object that was taken out last has ended.
     pub(crate) fn done(&self) {
         self.lock().is_busy = false;
         self.changed.notify_all();
@@ -115,7 +115,7 @@ impl Checks {
         !self.lock().waiting.is_empty()
     }
 
-    /// Waits for `rest`, or until an object waits. Returns whether the checks go on.
+    /// Sleeps for `rest`, or until an object is queued. Returns whether the checks go on.
     pub(crate) fn rest(&self, rest: Option<Duration>) -> bool {
         let state = self.lock();
         let is_closed = match rest {
@@ -190,7 +190,7 @@ mod tests {
         };
         assert!(takes(now) && !takes(now.after(AGAIN_AFTER / 2)) && takes(now.after(AGAIN_AFTER)));
         checks.push(&named(0), Why::Doubtful, now.after(AGAIN_AFTER));
-        assert!(checks.next().is_some(), "what is doubtful is compared each time");
+        assert!(checks.next().is_some(), "a doubtful object is compared each time");
     }
 
     #[test]

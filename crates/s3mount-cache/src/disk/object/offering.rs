@@ -1,4 +1,4 @@
-//! What readers bring of a version, and say of it.
+//! The bytes of a version that readers offer to the disk, and what they know of it.
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
@@ -9,8 +9,8 @@ use crate::disk::metrics::Dropped;
 use crate::disk::object::version::Offer;
 
 impl DiskObject {
-    /// Whether `bytes` more of it would be kept: the disk works as it should, and there is room. Evicts what
-    /// may go for that.
+    /// Whether the disk would keep `bytes` more of the version: it is healthy, and has room. Evicts idle versions for
+    /// that.
     pub async fn makes_room(&self, bytes: u64) -> bool {
         if !self.is_writable() {
             return false;
@@ -26,37 +26,37 @@ impl DiskObject {
         self.disk.readers.run(self.disk.dir.clock.now(), make).await.unwrap_or(false)
     }
 
-    /// Whether its directory may be written now: it works, and was not found full a moment ago.
+    /// Whether the version's directory may be written now: it works, and was not found full a moment ago.
     pub fn is_writable(&self) -> bool {
         self.disk.dir.health.works()
     }
 
-    /// Whether `bytes` more may wait to be written to its directory, now.
+    /// Whether the write queue of the version's directory has room for `bytes` more, now.
     pub fn has_room_to_write(&self, bytes: u64) -> bool {
         self.disk.queue.has_room(bytes)
     }
 
-    /// Whether nothing that was offered to its directory waits to be written.
+    /// Whether the write queue of the version's directory is empty.
     pub fn is_idle(&self) -> bool {
         self.disk.queue.is_idle()
     }
 
-    /// Whether the whole version is on the disk, and all of it was compared with the store's checksum. From
-    /// memory, as [`run`](Self::run).
+    /// Whether the whole version is on the disk, and was compared with the store's checksum. Answers from memory, as
+    /// [`run`](Self::run).
     pub fn is_compared(&self) -> bool {
         self.version.is_compared()
     }
 
-    /// Says that all bytes of the version were compared with the store's checksums, and that `crc` is their
-    /// CRC-64/NVME. What the disk has, or gets, of the version is compared with that once it is whole: without
-    /// waiting for it, and without reading it.
+    /// Notes that all bytes of the version were compared with the store's checksums, and that `crc` is their
+    /// CRC-64/NVME. Once the version is whole on the disk, its CRC is compared with `crc`: without waiting for it, and
+    /// without reading it.
     pub fn confirm(&self, crc: u64) {
         let version = self.version.clone();
         drop(self.disk.readers.run(self.disk.dir.clock.now(), move || version.confirm(crc)));
     }
 
-    /// Offers the object's bytes at `range` for keeping. Never waits and does no I/O: they are written later,
-    /// or dropped when too many wait, when the disk does not work as it should, or when the cache is full.
+    /// Offers the object's bytes at `range` to the disk. Never waits and does no I/O: they are written later, or
+    /// dropped when too many wait, when the disk is not healthy, or when the cache is full.
     pub fn offer(&self, range: ByteRange, bytes: &Bytes) {
         self.offer_as(range, bytes, false);
     }

@@ -23,32 +23,31 @@ use crate::disk::layout::Hash;
 use crate::disk::object::record::Record;
 use crate::disk::object::whole::{self, Named, Whole, disk_bytes};
 
-/// The map is replaced when so many bytes are not in it, or a [`SAVE_SHARE`]th of what is here: what a kill costs at
-/// most.
+/// The map is saved when it lacks this many bytes, or a [`SAVE_SHARE`]th of those here: the most that a kill loses.
 const SAVE_BYTES: u64 = 64 << 20;
 
 /// The map takes 8 bytes for each 128 KiB that are here. With this share, all maps that are written while a partial
-/// object is filled take a 64th of its bytes, however large it is.
+/// object is filled take a 64th of its bytes, whatever its size.
 const SAVE_SHARE: u64 = 256;
 
-/// The map is replaced when it has lacked blocks for this time, or as many times it as there are [`SLOW_BYTES`] here.
+/// The map is saved when it has lacked blocks for this time, or for this time for each [`SLOW_BYTES`] that are here.
 const SAVE_AFTER: Duration = Duration::from_secs(5);
 
-/// The map of so many bytes takes 1 MiB.
+/// The map of this many bytes takes 1 MiB.
 const SLOW_BYTES: u64 = 16 << 30;
 
-/// So many blocks are looked at for the end of a run, 8 GiB: of an object of 50 TB, all of them would take
+/// The search for the end of a run covers at most this many blocks, 8 GiB: all blocks of an object of 50 TB would take
 /// milliseconds.
 const LONGEST_RUN: u64 = 1 << 16;
 
 /// A partly fetched object that is open.
 #[derive(Debug)]
 pub(crate) struct PartialObject {
-    /// For reading.
+    /// The file, for reading.
     pub(crate) file: Arc<File>,
-    /// Whether reads of the file leave the page cache out.
+    /// Whether reads of the file bypass the page cache.
     pub(crate) is_direct: bool,
-    /// For writing, and locked. `None` if another process fills the partial object.
+    /// The file, for writing, and locked. `None` if another process fills the partial object.
     writer: Option<File>,
     /// When its first block was written, if that was in this boot.
     began: Option<SinceBoot>,
@@ -63,13 +62,13 @@ struct BlockMap {
     /// The CRCs of the blocks that are here.
     sums: Vec<u64>,
     unsaved_bytes: u64,
-    /// Since when the map lacks blocks.
+    /// The time since which the map lacks blocks.
     unsaved: Option<SinceBoot>,
     is_finished: bool,
 }
 
 impl BlockMap {
-    /// Whether the map lacks so much that it is replaced at once.
+    /// Whether the map lacks enough bytes to be saved at once.
     fn is_due(&self) -> bool {
         self.unsaved_bytes >= SAVE_BYTES.max(self.held_bytes() / SAVE_SHARE)
     }
@@ -86,19 +85,19 @@ impl BlockMap {
     }
 }
 
-/// How a write ended.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// The blocks are there.
+    /// The blocks are written.
     Done,
-    /// They are, and no block is missing now.
+    /// The blocks are written, and now no block is missing.
     Complete,
-    /// There is no room for them.
+    /// There is no room for the blocks.
     NoRoom,
 }
 
 impl PartialObject {
-    /// Opens what another process has fetched, for reading.
+    /// Opens a partial object that another process fills, for reading.
     pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
         let (file, is_direct) = match dir.io.open(&dir.layout.part(&named.hash)) {
             Ok(opened) => opened,
@@ -112,15 +111,15 @@ impl PartialObject {
         Ok(map.map(|map| Self::new((file, is_direct), None, map)))
     }
 
-    /// Opens or makes the partial object, for filling it. `None` if another process does.
+    /// Opens or makes the partial object, to fill it. `None` if another process fills it.
     pub(crate) fn own(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
         let path = dir.layout.part(&named.hash);
         let writer = dir.io.open_or_create(&path)?;
         if writer.try_lock().is_err() {
             return Ok(None);
         }
-        // Whoever had the lock may have finished or deleted the partial object meanwhile. The name of one that is
-        // finished is left behind by a kill.
+        // The former holder of the lock may have finished or deleted the partial object. A kill may leave the name of a
+        // finished one.
         let is_at_path = writer.metadata().is_ok_and(|open| identity::at(&path) == Some(identity::of(&open)));
         if dir.layout.whole(&named.hash).exists() || !is_at_path {
             if is_at_path {
@@ -133,7 +132,7 @@ impl PartialObject {
         let map = match known {
             Some(map) => map,
             None => {
-                // A map without its partial object is left behind by a kill. It must not be taken for that of this one.
+                // A kill may leave a map without its partial object. It must not be taken for the map of this one.
                 dir.io.remove(&dir.layout.map(&named.hash))?;
                 if let Err(error) = dir.io.make_empty(&writer, named.size) {
                     dir.io.remove(&path)?;
@@ -157,12 +156,13 @@ impl PartialObject {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this process fills it.
+    /// Whether this process fills the partial object.
     pub(crate) fn is_owned(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Whether `block` is here, and where the run of blocks with that answer ends, or [`LONGEST_RUN`] blocks of it.
+    /// Whether `block` is here, and the end of the run of blocks for which that is the same, at most [`LONGEST_RUN`]
+    /// blocks.
     pub(crate) fn run(&self, block: u64) -> (bool, u64) {
         let state = self.lock();
         (state.here.has(block), state.here.run_end(block, block + LONGEST_RUN))
@@ -177,14 +177,14 @@ impl PartialObject {
             .then(|| state.sums[blocks.start as usize..blocks.end as usize].to_vec())
     }
 
-    /// Takes out blocks that are damaged, so that they are fetched again.
+    /// Removes damaged blocks from the map, so that they are fetched again.
     pub(crate) fn take_out(&self, dir: &Dir, named: &Named, blocks: Range<u64>) {
         let mut state = self.lock();
         for block in blocks {
             if state.here.has(block) {
                 state.here.remove(block);
                 state.claimed.remove(block);
-                // Of a partial object that another process fills, that one counts the bytes.
+                // The process that fills the partial object counts its bytes.
                 if self.is_owned() {
                     dir.room.give_back(disk_bytes(blocks::bytes(&(block..block + 1), named.size).len()));
                 }
@@ -242,13 +242,13 @@ impl PartialObject {
         Ok(if has_room { Written::Done } else { Written::NoRoom })
     }
 
-    /// Whether no block is missing, and it is not the whole object yet.
+    /// Whether the partial object has all blocks, and is not the whole object yet.
     pub(crate) fn is_unfinished(&self) -> bool {
         let state = self.lock();
         state.here.is_full() && !state.is_finished
     }
 
-    /// Whether the caller is the one who is to [finish](Self::finish) it now.
+    /// Whether the caller is the one to [finish](Self::finish) it now.
     pub(crate) fn begins_to_finish(&self) -> bool {
         let mut state = self.lock();
         let is_unfinished = self.is_owned() && state.here.is_full() && !state.is_finished;
@@ -271,13 +271,13 @@ impl PartialObject {
         is_deleted(&self.file)
     }
 
-    /// Since when the map lacks blocks, and how long it may.
+    /// The time since which the map lacks blocks, and how long it may lack them.
     pub(crate) fn unsaved(&self) -> Option<(SinceBoot, Duration)> {
         let state = self.lock();
         state.unsaved.filter(|_| !state.is_finished).map(|since| (since, state.save_after()))
     }
 
-    /// A record that says when the first block was written, or that nobody knows.
+    /// A record of when the first block was written, if that is known.
     fn record(&self, dir: &Dir, named: &Named) -> Record {
         let record = dir.record(named.size, Vec::new());
         match self.began.filter(|began| dir.durable.is_intact(record.boot, *began)) {
@@ -286,7 +286,7 @@ impl PartialObject {
         }
     }
 
-    /// Replaces the map.
+    /// Saves the map.
     pub(crate) fn save(&self, dir: &Dir, named: &Named) -> io::Result<()> {
         let record = Record { name: Some(dir.name(&named.object)), ..self.record(dir, named) };
         let map = {
@@ -306,7 +306,7 @@ impl PartialObject {
         blocks::joined(&self.lock().sums, size)
     }
 
-    /// Makes the whole object of a partial one that is complete. It may have been compared with the store's checksum.
+    /// Turns a complete partial object into the whole object. `is_compared`: it was compared with the store's checksum.
     pub(crate) fn finish(&self, dir: &Dir, named: &Named, is_compared: bool) -> io::Result<Option<Whole>> {
         let Some(writer) = &self.writer else { return Ok(None) };
         let finished = self.publish(dir, named, writer, is_compared);
@@ -340,7 +340,7 @@ impl PartialObject {
         Ok(is_first.then(|| Whole::of_part(dir, &self.file, self.is_direct, record)))
     }
 
-    /// Deletes the partial object's name and its map. To be called only by the process that fills it.
+    /// Deletes the partial object's name and its map. Only the process that fills it may call this.
     fn remove(&self, dir: &Dir, named: &Named) -> io::Result<()> {
         dir.io.remove(&dir.layout.part(&named.hash))?;
         dir.io.remove(&dir.layout.map(&named.hash))?;
@@ -365,12 +365,12 @@ impl PartialObject {
     }
 }
 
-/// What the map of a partial object says.
+/// The contents of a partial object's map.
 struct Map {
     here: BlockSet,
     sums: Vec<u64>,
-    /// When the first block was written, if that was in this boot, and nothing was lost since. The blocks of
-    /// others may not be what the map says.
+    /// When the first block was written, if that was in this boot, and no write was lost since. Otherwise the blocks
+    /// may differ from the map.
     began: Option<SinceBoot>,
 }
 
@@ -387,7 +387,7 @@ fn load_map(dir: &Dir, named: &Named) -> io::Result<Option<Map>> {
     let bytes = match dir.io.load(&dir.layout.map(&named.hash)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // Nobody can use a partial object whose map can't be read.
+        // A partial object whose map can't be read is useless.
         Err(error) if dir.health.on_read_error(&named.hash, "read the map of", &error) => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -416,7 +416,7 @@ pub(crate) fn discard(dir: &Dir, named: &Named) -> io::Result<()> {
     Ok(())
 }
 
-/// The partial objects that this process fills. Each stays here while anybody uses it, and until its map is saved.
+/// The partial objects that this process fills. Each stays here while it is in use, and until its map is saved.
 #[derive(Debug, Default)]
 pub(crate) struct PartialObjects(Mutex<HashMap<Hash, (Named, Arc<PartialObject>)>>);
 
@@ -438,25 +438,25 @@ impl PartialObjects {
         drop(removed);
     }
 
-    /// Lets all partial objects go.
+    /// Drops all partial objects.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn clear(&self) {
         let parts = std::mem::take(&mut *self.lock());
         drop(parts);
     }
 
-    /// Saves the maps that are due, or all if that is `urgent`, and closes the partial objects that nobody uses.
+    /// Saves the maps that are due, or all if `urgent`, and closes unused partial objects.
     pub(crate) fn tidy(&self, dir: &Dir, urgent: bool) {
         let now = dir.clock.now();
         let mut parts: Vec<_> = self.lock().values().cloned().collect();
-        // A disk is asked the same in the same order, so that a simulation gives the same run again.
+        // The disk gets its operations in a fixed order, so that a simulation can repeat a run.
         parts.sort_unstable_by_key(|(named, _)| named.hash);
         for (named, part) in parts {
             if part.is_deleted() {
                 self.remove(&named.hash);
                 continue;
             }
-            // This one and the one in the table.
+            // The two references are this one and the one in the table.
             let is_unused = Arc::strong_count(&part) <= 2;
             let is_due = |(since, after)| urgent || is_unused || now.since(since) >= after;
             if part.unsaved().is_some_and(is_due) {

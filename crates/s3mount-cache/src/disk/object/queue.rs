@@ -1,5 +1,5 @@
-//! A queue of bytes that wait to be written: bounded, and shed when readers need the memory. An item that is larger than
-//! the bound is taken alone: else it would never be.
+//! A queue of bytes that wait to be written: bounded, and shed when readers need the memory. An item that exceeds the
+//! bound is accepted only into an empty queue: else it would never be.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A queue that holds at most so many bytes, or one item.
+/// A queue of at most a number of bytes, or of one item.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     limit_bytes: u64,
     state: Mutex<QueuedItems<T>>,
-    /// Something came, or the queue was closed.
+    /// Notified when an item is added, or the queue is closed.
     came: Condvar,
-    /// Nothing waits any more, and nothing is being written.
+    /// Notified when no item waits or is being written.
     is_idle: Condvar,
-    /// Told of each item where no thread writes.
+    /// Notified of each item, where no thread writes.
     bell: Option<Arc<Notify>>,
 }
 
@@ -37,7 +37,7 @@ impl<T> Queue<T> {
         Self { limit_bytes, state: Mutex::new(state), came, is_idle, bell: None }
     }
 
-    /// A queue for which no thread works: items wait for [`step`](Self::step), and `bell` tells of each.
+    /// A queue without threads: items wait for [`step`](Self::step), and each notifies `bell`.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn by_hand(limit_bytes: u64, bell: Arc<Notify>) -> Self {
         Self { bell: Some(bell), ..Self::new(limit_bytes) }
@@ -52,7 +52,7 @@ impl<T> Queue<T> {
         self.lock().held_bytes
     }
 
-    /// Whether an item of so many bytes would be taken.
+    /// Whether the queue would accept an item of `bytes`.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let state = self.lock();
         self.takes(&state, bytes)
@@ -63,7 +63,7 @@ impl<T> Queue<T> {
         fits && !state.is_closed
     }
 
-    /// Whether nothing waits, and nothing is being written.
+    /// Whether no item waits or is being written.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.taken == 0 && state.items.is_empty()
@@ -85,7 +85,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Hands items to `work`, one at a time, until the queue is closed.
+    /// Passes items to `work`, one at a time, until the queue is closed.
     pub(crate) fn work(&self, mut work: impl FnMut(T)) {
         let mut state = self.lock();
         loop {
@@ -103,7 +103,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// An item of so many bytes was written.
+    /// Notes that an item of `bytes` was written.
     fn done(&self, bytes: u64) -> MutexGuard<'_, QueuedItems<T>> {
         let mut state = self.lock();
         state.taken -= 1;
@@ -120,7 +120,7 @@ impl<T> Queue<T> {
         self.lock().items.len()
     }
 
-    /// Hands the waiting item of this number to `work`, the oldest is 0.
+    /// Passes the waiting item with this number to `work`; the oldest is 0.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn step(&self, number: usize, work: impl FnOnce(T)) {
         let mut state = self.lock();
@@ -131,7 +131,7 @@ impl<T> Queue<T> {
         drop(self.done(bytes));
     }
 
-    /// Takes out items that wait, the newest first, until they come to `bytes`.
+    /// Removes waiting items, the newest first, until their sum is `bytes`.
     pub(crate) fn shed(&self, bytes: u64) -> Vec<(u64, T)> {
         let (mut shed, mut freed) = (Vec::new(), 0);
         let mut state = self.lock();
@@ -145,14 +145,14 @@ impl<T> Queue<T> {
         shed
     }
 
-    /// Waits until nothing waits or is being written, at most for `limit`. Returns whether that came to pass.
+    /// Waits until no item waits or is being written, at most for `limit`. Returns whether the queue became idle.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let is_busy = |state: &mut QueuedItems<T>| state.taken > 0 || !state.items.is_empty();
         let waited = self.is_idle.wait_timeout_while(self.lock(), limit, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Ends [`work`](Self::work), and drops what waits.
+    /// Ends [`work`](Self::work), and drops the waiting items.
     pub(crate) fn close(&self) {
         let items = {
             let mut state = self.lock();

@@ -1,9 +1,9 @@
 //! Reading blocks and comparing them with their checksums.
 //!
-//! A read covers whole blocks, because a checksum does. What the caller has not asked for of the first and the
-//! last block goes into memory of the thread. Without the page cache, reads also begin and end at multiples of
-//! [`ALIGN`], in the file and in memory. One call brings all of it, unless the caller's memory is not aligned:
-//! then the bytes are copied.
+//! A read covers whole blocks, because a checksum does. Bytes of the first and the last block that the caller has not
+//! asked for go into memory of the thread. Without the page cache, reads also begin and end at multiples of [`ALIGN`],
+//! in the file and in memory. One call brings all of it, unless the caller's memory is not aligned: then the bytes are
+//! copied.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,7 +15,7 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::io::{ALIGN, Io};
 
-/// Memory of a thread for what nobody has asked for: up to one block before and one behind.
+/// Memory of a thread for bytes that the caller has not asked for: up to one block before and one after the range.
 const SPARE_BYTES: usize = 2 * (BLOCK_BYTES as usize + ALIGN);
 
 thread_local! {
@@ -25,7 +25,7 @@ thread_local! {
 /// Why a read brought nothing.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The file system says so.
+    /// The file system failed.
     Io(io::Error),
     /// A block differs from its checksum, or the file ends too early.
     Corrupt,
@@ -41,13 +41,13 @@ impl From<io::Error> for Fault {
 pub(crate) struct Source<'a> {
     pub(crate) io: &'a Io,
     pub(crate) file: &'a File,
-    /// Whether reads of the file leave the page cache out.
+    /// Whether reads of the file bypass the page cache.
     pub(crate) is_direct: bool,
     pub(crate) size: u64,
 }
 
 impl Source<'_> {
-    /// Reads `range` into `into`, which is as long. `sums` are those of the blocks that `range` touches.
+    /// Reads `range` into `into`, which is as long. `sums` are the checksums of the blocks that `range` touches.
     pub(crate) fn read(&self, range: ByteRange, sums: &[u64], into: &mut [u8]) -> Result<(), Fault> {
         SPARE.with_borrow_mut(|spare| {
             let spare = aligned(spare);
@@ -61,7 +61,7 @@ impl Source<'_> {
         })
     }
 
-    /// Reads `range` by one call. What is asked for begins at a multiple of [`ALIGN`].
+    /// Reads `range` by one call. The requested bytes begin at a multiple of [`ALIGN`].
     fn read_once(
         &self,
         range: ByteRange,
@@ -71,8 +71,8 @@ impl Source<'_> {
     ) -> Result<(), Fault> {
         let cover = blocks::bytes(&blocks::touched(range), self.size);
         let before = to_usize(range.start() - cover.start());
-        // The last bytes of the caller's memory come by way of the spare memory if they are less than a
-        // sector, and with them what is behind.
+        // The last bytes for the caller, if less than a sector, go through the spare memory, together with the bytes
+        // after them.
         let in_place = if self.is_direct { into.len() / ALIGN * ALIGN } else { into.len() };
         let behind = to_usize(cover.end() - range.start()) - in_place;
         let (head, tail) = spare.split_at_mut(before.next_multiple_of(ALIGN));
@@ -94,7 +94,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Reads `range` block by block into the spare memory, and copies what is asked for.
+    /// Reads `range` block by block into the spare memory, and copies the requested bytes.
     fn copy(&self, range: ByteRange, sums: &[u64], into: &mut [u8], spare: &mut [u8]) -> Result<(), Fault> {
         let touched = blocks::touched(range);
         for (block, sum) in touched.zip(sums) {
@@ -113,7 +113,7 @@ impl Source<'_> {
     }
 }
 
-/// Compares the blocks in `pieces`, which lie one behind another, with their checksums.
+/// Compares the blocks in the consecutive `pieces` with their checksums.
 fn check(pieces: &[&[u8]], sums: &[u64]) -> Result<(), Fault> {
     let mut pieces = pieces.iter().copied().filter(|piece| !piece.is_empty());
     let mut piece: &[u8] = pieces.next().unwrap_or_default();
@@ -172,8 +172,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever range is asked for, in whatever memory: its bytes come, by both ways of reading. A bit
-        /// that is wrong in one of its blocks is found.
+        /// Reads any range into any memory, by both ways of reading: the bytes are right. A wrong bit in one of the
+        /// blocks is found.
         #[test]
         fn any_range_is_read_and_checked(a in 0..SIZE, b in 0..SIZE, is_rounded in any::<bool>(), odd in 0usize..2, wrong in 0..SIZE) {
             let (mut start, end) = (a.min(b), a.max(b) + 1);

@@ -8,8 +8,8 @@ use s3mount_object::{ByteRange, PartBuffer};
 use super::{DiskObject, Run};
 
 impl DiskObject {
-    /// Whether the byte at `offset` is on the disk, and where the run of bytes with that answer ends. From
-    /// memory, without I/O. Before [`look`](Self::look), nothing is there, and nothing while the disk is not read.
+    /// Whether the byte at `offset` is on the disk, and the end of the run of bytes for which that is the same. Answers
+    /// from memory, without I/O. Before [`look`](Self::look), and while the disk is not read, every byte is missing.
     pub fn run(&self, offset: u64) -> Run {
         if !self.disk.dir.health.may_read() {
             return Run { is_here: false, end: self.version.named.size };
@@ -18,7 +18,7 @@ impl DiskObject {
         Run { is_here, end }
     }
 
-    /// The first bytes of `range` that are not on the disk. From memory, as [`run`](Self::run).
+    /// The first bytes of `range` that are not on the disk. Answers from memory, as [`run`](Self::run).
     pub fn first_missing(&self, range: ByteRange) -> Option<ByteRange> {
         let mut at = range.start();
         while at < range.end() {
@@ -31,8 +31,8 @@ impl DiskObject {
         None
     }
 
-    /// Whether the source is to be asked for `range`, which the disk may hold, and how long: the disk is slow. Where it
-    /// is not known how long the source takes, one read after a late one asks it.
+    /// Whether to ask the source for `range`, which the disk may hold, and for how long: the disk is slow. If the time
+    /// that the source takes is unknown, one read after a late one asks it.
     pub fn asks_source(&self, range: ByteRange, is_source_known: bool) -> Option<Duration> {
         let health = &self.disk.dir.health;
         if !health.may_begin() || !self.version.may_have(range) {
@@ -41,14 +41,14 @@ impl DiskObject {
         health.slow.asks_source(is_source_known)
     }
 
-    /// The source did not bring in time what the disk holds: the disk is read again.
+    /// Reads the disk again: the source was too slow for bytes that the disk holds.
     pub fn on_source_slow(&self) {
         self.disk.dir.health.slow.on_source_slow();
     }
 
     /// Reads `range` into the front of `into`, which is at least that long, and compares it with its
-    /// checksums. [Looks](Self::look) first if nobody has. A disk that takes several times as long as the `source`,
-    /// if that is known, is not read for a while.
+    /// checksums. [Looks](Self::look) first if that was not done. A disk that takes several times as long as the
+    /// `source`, if that is known, is not read for a while.
     ///
     /// # Errors
     /// When not all of the range is on the disk, or it can't be read, or its bytes are wrong. That gives the
@@ -82,7 +82,7 @@ impl DiskObject {
         }
         let (disk, version) = (self.disk.clone(), self.version.clone());
         let answer = self.disk.readers.run(self.disk.dir.clock.now(), move || {
-            // Who waits for a thread waits for other readers, and not for the disk.
+            // The clock starts here, because a wait for a thread is a wait for other readers, not for the disk.
             let began = disk.dir.clock.now();
             let is_read = version.read(range, &mut into.as_mut()[..len]);
             if is_read {

@@ -1,5 +1,5 @@
-//! What is written down about a version that lies on the disk: when it was published, the checksum of each
-//! block, and whose bytes they are. Pure.
+//! The record of a version on the disk: when it was published, the checksum of each block, and the version's name.
+//! Pure.
 //!
 //! A record is a sequence of bytes, all numbers little-endian:
 //!
@@ -10,24 +10,24 @@
 //! | 1 | size of a block as a power of two |
 //! | 1 | 2 if only some blocks are there, see below |
 //! | 1 | 1 if a name follows, and 2 more if the bytes were compared with the store's checksum |
-//! | 16 | boot in which it was published |
+//! | 16 | boot in which the version was published |
 //! | 8 | nanoseconds from the boot until then |
 //! | 8 | size of the object |
 //! | 2 + n, three times | the name, if there is one: source, key and ETag, each after its length |
 //! | 8 for each block | CRC-64/NVME of the block |
-//! | 8 | CRC-64/NVME of all that is before, and of the version's hash |
+//! | 8 | CRC-64/NVME of all bytes before, and of the version's hash |
 //!
-//! Where only some blocks are there, pages of 1,024 blocks follow the name, those of which at least one is there, in
-//! order:
+//! If only some blocks are there, pages of 1,024 blocks follow the name, in order. Pages of which no block is there are
+//! left out:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | number of the page |
-//! | 128 | a bit for each of its blocks: whether that is there |
+//! | 128 | a bit for each of its blocks: whether the block is there |
 //! | 8 for each block that is there | CRC-64/NVME of the block |
 //!
-//! The hash makes the record one of this version, so readers need no name. Without it, the record of an object
-//! of one or two blocks has at most [`INODE_BYTES`].
+//! The hash binds the record to this version, so readers need no name. Without it, the record of an object of one or
+//! two blocks has at most [`INODE_BYTES`].
 
 use crate::disk::blocks::{self, BLOCK_LOG2, BlockSet};
 use crate::disk::clock::{BootId, SinceBoot};
@@ -37,7 +37,8 @@ const MAGIC: &[u8; 4] = b"s3mc";
 
 const VERSION: u8 = 2;
 
-/// What says that pages of blocks follow. With 1, earlier versions wrote a map of all blocks, and all checksums.
+/// The kind of a record with pages of blocks. Earlier versions of s3mount used 1 for a map of all blocks, and all
+/// checksums.
 const PAGES: u8 = 2;
 
 /// The words of 64 blocks in a page.
@@ -54,26 +55,26 @@ pub(crate) const INODE_BYTES: usize = 64;
 /// The largest object that S3 can hold is 50 TB. A record of a larger one is damaged.
 const MAX_OBJECT_BYTES: u64 = 1 << 46;
 
-/// What is written down about a version on the disk.
+/// The record of a version on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// In which boot of the machine the bytes were published.
+    /// The boot of the machine in which the bytes were published.
     pub(crate) boot: BootId,
-    /// When in that boot. All bytes were written before this time.
+    /// The time in that boot. All bytes were written before it.
     pub(crate) published: SinceBoot,
     /// The object's size in bytes.
     pub(crate) size: u64,
     /// Whether all bytes were compared with a checksum of the store.
     pub(crate) is_compared: bool,
-    /// Whose bytes they are, where nothing else says so.
+    /// The version's name, unless it is stored elsewhere.
     pub(crate) name: Option<Name>,
-    /// Which blocks are there, where not all are.
+    /// The blocks that are there, unless all are.
     pub(crate) map: Option<BlockSet>,
     /// The CRC of each block; 0 for one that is not there.
     pub(crate) sums: Vec<u64>,
 }
 
-/// The name of a version: what its hash is made of.
+/// The name of a version, from which its hash is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     /// The store: see [`DiskConfig::source`](crate::DiskConfig::source).
@@ -83,14 +84,14 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// The name as bytes; `None` if a part of it is longer than 64 KiB.
+    /// Encodes the name; `None` if a field of it is longer than 64 KiB.
     pub(crate) fn encode(&self, hash: &Hash) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.put(&mut out)?;
         Some(signed(out, hash))
     }
 
-    /// The name that `bytes` hold; `None` if they are damaged, or of another version.
+    /// Decodes a name; `None` if the bytes are damaged, or of another version.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
         let mut rest = Decoder(verified(bytes, hash)?);
         Self::take(&mut rest).filter(|_| rest.0.is_empty())
@@ -128,14 +129,14 @@ fn verified<'a>(bytes: &'a [u8], hash: &Hash) -> Option<&'a [u8]> {
 }
 
 impl Record {
-    /// The record of a whole object as bytes; `None` if a part of the name is longer than 64 KiB.
+    /// Encodes the record of a whole object; `None` if a field of the name is longer than 64 KiB.
     pub(crate) fn encode(&self, hash: &Hash) -> Option<Vec<u8>> {
         let mut out = self.head(0, 8 * self.sums.len())?;
         put(&mut out, &self.sums);
         Some(signed(out, hash))
     }
 
-    /// The record of an object of which only some blocks are there, with these CRCs, as bytes; `None` if a part of the
+    /// Encodes the record of a partial object, with the blocks `here` and their CRCs `sums`; `None` if a field of the
     /// name is longer than 64 KiB.
     pub(crate) fn encode_map(&self, here: &BlockSet, sums: &[u64], hash: &Hash) -> Option<Vec<u8>> {
         let mut out = self.head(PAGES, 9 * here.held() as usize)?;
@@ -154,7 +155,7 @@ impl Record {
         Some(signed(out, hash))
     }
 
-    /// What comes before the checksums, with room for so many bytes of them.
+    /// The bytes before the checksums, with room for `room` bytes of these.
     fn head(&self, kind: u8, room: usize) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(256 + room);
         out.extend_from_slice(MAGIC);
@@ -168,8 +169,8 @@ impl Record {
         Some(out)
     }
 
-    /// The record that `bytes` hold; `None` if they are damaged, of another version of the object, or from
-    /// another version of the record.
+    /// Decodes a record; `None` if the bytes are damaged, of another version of the object, or in another version of
+    /// the format.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
         let mut rest = Decoder(verified(bytes, hash)?);
         let (has_pages, has_name, is_compared) = match rest.array()? {
@@ -205,7 +206,7 @@ fn bits(page: &[u64; PAGE_WORDS]) -> impl Iterator<Item = usize> {
     (0..PAGE_WORDS * 64).filter(|at| page[at / 64] >> (at % 64) & 1 == 1)
 }
 
-/// What is left to decode.
+/// The bytes that are left to decode.
 struct Decoder<'a>(&'a [u8]);
 
 impl Decoder<'_> {
@@ -219,8 +220,8 @@ impl Decoder<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// The pages of an object of `count` blocks, up to the end: which blocks are there, and the CRC of each block. Of
-    /// memory for what is not there, the kernel gives none as long as nobody writes to it.
+    /// Decodes all pages of an object of `count` blocks: which blocks are there, and the CRC of each. The CRCs of
+    /// missing blocks take no memory: the kernel allocates a page only when it is written.
     fn pages(&mut self, count: u64) -> Option<(BlockSet, Vec<u64>)> {
         let (mut words, mut sums) = (vec![0; count.div_ceil(64) as usize], vec![0; count as usize]);
         let mut next = 0;

@@ -1,5 +1,5 @@
-//! One version of an object: what the disk holds of it, as this process knows. All of this blocks, but for what
-//! says so.
+//! One version of an object: what the disk holds of it, as far as this process knows. All methods block, except those
+//! that say they don't.
 //!
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
@@ -23,10 +23,10 @@ use crate::disk::object::partial::{self, PartialObject, PartialObjects, Written}
 use crate::disk::object::read::{Fault, Source};
 use crate::disk::object::whole::{self, Named, Whole};
 
-/// How long it is believed that a version is not here, or that another process has fetched no more of it.
+/// How long a look is valid that found no version here, or a partial object that another process fills.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A whole object that nobody has used for this time is closed.
+/// A whole object that was not used for this time is closed.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
 
 /// A whole object of this size or less is closed as soon as one read has taken all of it.
@@ -35,16 +35,16 @@ const SMALL_BYTES: u64 = 8 << 20;
 /// What the disk holds of a version.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
-    /// Nobody has looked.
+    /// There was no look yet.
     Unknown,
     Nothing,
     Partial(Arc<PartialObject>),
     Whole(Arc<Whole>),
-    /// All of it, when its file was closed.
+    /// All of it, as of the time when its file was closed.
     Closed,
 }
 
-/// Bytes of the store that are kept: see [`DiskObject::offer`](crate::DiskObject::offer).
+/// Bytes of the store that readers offered to the disk: see [`DiskObject::offer`](crate::DiskObject::offer).
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) version: Arc<Version>,
@@ -52,12 +52,12 @@ pub(crate) struct Offer {
     pub(crate) bytes: Bytes,
     /// Whether they were compared with a checksum of the store.
     pub(crate) is_compared: bool,
-    /// How often the version had been given up when they were offered.
+    /// How often the version had been given up at the time of the offer.
     pub(crate) given_up: u64,
 }
 
 impl Offer {
-    /// Writes the bytes, and lets them go.
+    /// Writes the bytes, and drops them.
     pub(crate) fn keep(self) {
         self.version.keep(&self);
     }
@@ -69,7 +69,7 @@ pub(crate) struct Version {
     dir: Arc<Dir>,
     parts: Arc<PartialObjects>,
     pub(crate) named: Named,
-    /// Held by the one who finds out what is there, or makes a part.
+    /// Held by the thread that looks, or makes a partial object.
     looking: Mutex<()>,
     state: Mutex<VersionState>,
 }
@@ -77,32 +77,32 @@ pub(crate) struct Version {
 #[derive(Debug)]
 struct VersionState {
     held: Held,
-    /// When somebody has looked last.
+    /// The time of the last look.
     looked: SinceBoot,
     /// When bytes were read last.
     used: SinceBoot,
-    /// Whether some blocks were here, and not all, when somebody looked for the first time.
+    /// Whether the first look found some blocks, but not all.
     was_in_parts: bool,
-    /// Whether the next use is to be noted: so far, only guesses have looked.
+    /// Whether to note the next use: so far, only guesses have looked.
     is_use_due: bool,
-    /// Whether what is here was compared with the store's checksum, if all of it is.
+    /// Whether the whole object, if it is here, was compared with the store's checksum.
     is_compared: bool,
-    /// The CRC-64/NVME of the version, if somebody has compared all of its bytes with the store's checksums.
+    /// The CRC-64/NVME of the version, if all of its bytes were compared with the store's checksums.
     right: Option<u64>,
-    /// How often it was given up. What was offered before is of no use.
+    /// How often the version was given up. Offers from before the last time are dropped.
     given_up: u64,
-    /// Whether it is longer than a file of the disk can be.
+    /// Whether the version is longer than a file on the disk can be.
     is_too_long: bool,
 }
 
-/// Who finds out what the disk holds.
+/// The purpose of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// A reader, or somebody who knows that a reader will come. It counts as a use of the version.
+    /// A read, or a read that is sure to come. Counts as a use of the version.
     Use,
-    /// Somebody who guesses that a reader may come.
+    /// A read that is only predicted.
     Guess,
-    /// Who compares it with checksums. Nobody counts that.
+    /// A comparison with the checksums. It is not counted.
     Check,
 }
 
@@ -145,7 +145,7 @@ impl Version {
         drop(before);
     }
 
-    /// Whether somebody has looked, and it is not time to look again. Does not block.
+    /// Whether the last look is still valid. Does not block.
     pub(crate) fn is_known(&self) -> bool {
         let state = self.state();
         match &state.held {
@@ -156,12 +156,13 @@ impl Version {
         }
     }
 
-    /// Whether a use is to be noted that only guesses have looked for. Does not block.
+    /// Whether to note the next use, because only guesses have looked. Does not block.
     pub(crate) fn is_use_due(&self) -> bool {
         self.state().is_use_due
     }
 
-    /// Whether the byte at `offset` is here, and where the run of bytes with that answer ends. Does not block.
+    /// Whether the byte at `offset` is here, and the end of the run of bytes for which that is the same. Does not
+    /// block.
     pub(crate) fn run(&self, offset: u64) -> (bool, u64) {
         let size = self.named.size;
         if offset >= size {
@@ -177,7 +178,7 @@ impl Version {
         }
     }
 
-    /// Whether all of `range` may be here, as far as anybody knows. Does not block.
+    /// Whether all of `range` may be here, as far as this process knows. Does not block.
     pub(crate) fn may_have(&self, range: ByteRange) -> bool {
         let (is_here, end) = self.run(range.start());
         (is_here && end >= range.end()) || !self.is_known()
@@ -201,25 +202,25 @@ impl Version {
         state.is_compared && matches!(state.held, Held::Whole(_) | Held::Closed)
     }
 
-    /// Whether the whole object is to be [checked](Self::check). Does not block.
+    /// Whether to [check](Self::check) the whole object. Does not block.
     pub(crate) fn wants_check(&self) -> bool {
         matches!(&self.state().held, Held::Whole(whole) if !whole.is_trusted())
     }
 
-    /// Whether some blocks were here, and not all, when somebody looked for the first time. Does not block.
+    /// Whether the first look found some blocks, but not all. Does not block.
     pub(crate) fn was_in_parts(&self) -> bool {
         self.state().was_in_parts
     }
 
-    /// Finds out what is there, unless that is known.
+    /// Finds out what the disk holds, unless that is known.
     pub(crate) fn look(&self, purpose: Look) {
         if let Some(operation) = self.dir.health.begin() {
             self.look_within(&operation, purpose);
         }
     }
 
-    /// Finds out what is there. Who waits for another thread that looks does so within an operation of its
-    /// own: a disk that hangs has no more of them.
+    /// Finds out what the disk holds. A thread that waits here for another thread's look holds its own operation, so
+    /// that a hanging disk gets no further ones.
     fn look_within(&self, _operation: &Operation<'_>, purpose: Look) {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_known() {
@@ -278,7 +279,7 @@ impl Version {
         };
         let Some(mut part) = part else { return Ok(Held::Nothing) };
         if part.is_unfinished() {
-            // An error, or a kill, has left it so.
+            // An error, or a kill, has left it unfinished.
             let owned = if part.is_owned() {
                 None
             } else {
@@ -289,7 +290,7 @@ impl Version {
                 match self.finish(&part) {
                     Ok(Some(whole)) => return Ok(Held::Whole(Arc::new(whole))),
                     Ok(None) => {}
-                    // Readers have its blocks all the same.
+                    // Readers can read its blocks nevertheless.
                     Err(error) => self.dir.health.on_error("finish", &error),
                 }
             }
@@ -297,7 +298,7 @@ impl Version {
         Ok(Held::Partial(part))
     }
 
-    /// Makes a part that is complete the whole object.
+    /// Turns a complete partial object into the whole object.
     fn finish(&self, part: &PartialObject) -> io::Result<Option<Whole>> {
         let right = self.state().right;
         let is_compared = right.is_some_and(|right| right == part.sum(self.named.size));
@@ -378,12 +379,12 @@ impl Version {
             Held::Nothing | Held::Unknown | Held::Partial(_) => self.add(*range, bytes),
         };
         if self.given_up() != offer.given_up {
-            // They turned out to be wrong while they were written.
+            // The bytes turned out to be wrong while they were written.
             self.delete(&self.held());
             self.set(Held::Nothing);
             return Ok(None);
         }
-        // It may be whole by now, and known to be right since before.
+        // The version may be whole now, and its right CRC may be known already.
         self.compare(&operation);
         dropped
     }
@@ -403,7 +404,7 @@ impl Version {
         Ok(None)
     }
 
-    /// Adds blocks to the part.
+    /// Adds blocks to the partial object.
     fn add(&self, range: ByteRange, bytes: &[u8]) -> io::Result<Option<Dropped>> {
         let Some(part) = self.own_part()? else { return Ok(Some(Dropped::Filled)) };
         let blocks = blocks::covered(range, self.named.size);
@@ -425,7 +426,8 @@ impl Version {
         Ok(None)
     }
 
-    /// The part that this process fills. `None` if another does, or if the object is whole by now.
+    /// The partial object that this process fills. `None` if another process fills it, or if the object is whole by
+    /// now.
     fn own_part(&self) -> io::Result<Option<Arc<PartialObject>>> {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         match self.held() {
@@ -439,7 +441,7 @@ impl Version {
         Ok(Some(part))
     }
 
-    /// Closes a file that nobody uses, and one that another process has deleted.
+    /// Closes a file that is unused, or that another process has deleted.
     pub(crate) fn tidy(&self) {
         let (held, is_idle) = {
             let state = self.state();
@@ -453,7 +455,7 @@ impl Version {
         }
     }
 
-    /// Replaces what is held, if that is still `before`.
+    /// Replaces the state `before` by `held`, unless it has changed.
     fn replace(&self, before: &Held, held: Held) {
         let mut state = self.state();
         let is_same = match (&state.held, before) {
@@ -466,7 +468,7 @@ impl Version {
         }
     }
 
-    /// Takes it that nothing is here. Returns what is to be [deleted](Self::delete). Does not block.
+    /// Treats the version as not here from now on. Returns what to [delete](Self::delete). Does not block.
     pub(crate) fn give_up(&self) -> Held {
         self.state().given_up += 1;
         let held = self.held();
@@ -474,12 +476,12 @@ impl Version {
         held
     }
 
-    /// How often it was given up. Does not block.
+    /// How often the version was given up. Does not block.
     pub(crate) fn given_up(&self) -> u64 {
         self.state().given_up
     }
 
-    /// Deletes all of it.
+    /// Deletes the version's files.
     pub(crate) fn delete(&self, held: &Held) {
         let part = match held {
             Held::Partial(part) if part.is_owned() => Some(part.clone()),

@@ -1,6 +1,6 @@
 //! Whole objects: a file of the same bytes and the same length, and its record.
 //!
-//! The file gets its name last, so whoever finds it finds all of it.
+//! The file gets its name last, so a file that is found is complete.
 
 use std::fs::File;
 use std::io;
@@ -19,17 +19,17 @@ use crate::disk::object::read::{Fault, Source};
 use crate::disk::object::record::Record;
 use crate::disk::scan;
 
-/// What a file's attribute begins with where the record lies in a file of its own. The record's last 8 bytes
-/// follow, its checksum, so that the two belong together.
+/// The start of a file's attribute if the record lies in its own file. The record's checksum, its last 8 bytes,
+/// follows, which binds the two together.
 const ELSEWHERE: &[u8; 4] = b"s3mr";
 
 /// How many blocks are compared with their checksums at a time.
 const PIECE_BLOCKS: u64 = 8;
 
-/// How many bytes these are: one operation of a disk, which no disk takes seconds for.
+/// The bytes of these blocks: one operation of a disk, for which no disk takes seconds.
 pub(crate) const PIECE_BYTES: usize = (PIECE_BLOCKS * BLOCK_BYTES) as usize;
 
-/// A version of an object, and how large it is.
+/// A version of an object, and its size.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) object: ObjectId,
@@ -41,13 +41,13 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) file: Arc<File>,
-    /// Whether reads of the file leave the page cache out.
+    /// Whether reads of the file bypass the page cache.
     pub(crate) is_direct: bool,
     /// The CRC of each block.
     pub(crate) sums: Vec<u64>,
-    /// In which boot it was published, and when.
+    /// The boot and the time of its publication.
     published: (BootId, SinceBoot),
-    /// Whether the bytes are those that were written, so that the kernel, which does not compare checksums, may
+    /// Whether the bytes are certainly those that were written, so that the kernel, which compares no checksums, may
     /// have the file.
     is_trusted: AtomicBool,
     /// Whether the bytes were compared with a checksum of the store.
@@ -55,12 +55,12 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// What a part has become.
+    /// The whole object that a partial one has become.
     pub(crate) fn of_part(dir: &Dir, file: &Arc<File>, is_direct: bool, record: Record) -> Self {
         Self::new(dir, file.clone(), is_direct, record, true)
     }
 
-    /// A file with its record. If that `is_bound`, it was surely made for this file.
+    /// A file with its record. `is_bound`: the record was certainly made for this file.
     fn new(dir: &Dir, file: Arc<File>, is_direct: bool, record: Record, is_bound: bool) -> Self {
         let Record { boot, published, sums, is_compared, .. } = record;
         let is_trusted = AtomicBool::new(is_bound && dir.durable.is_trusted(boot, published));
@@ -130,7 +130,7 @@ pub(crate) fn taken_bytes(dir: &Dir, hash: &Hash) -> u64 {
     paths.into_iter().map(taken).sum()
 }
 
-/// Opens the file of a whole object, if there is one with a record. What is no use is deleted.
+/// Opens the file of a whole object, if there is one with a record. Deletes a file that is of no use.
 pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
     let path = dir.layout.whole(&named.hash);
     let (file, is_direct) = match dir.io.open(&path) {
@@ -140,7 +140,7 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
     };
     let record = if file.metadata()?.len() == named.size {
         match load_record(dir, named, &file) {
-            // Nobody can use a file whose record can't be read.
+            // A file whose record can't be read is useless.
             Err(error) if dir.health.on_read_error(&named.hash, "read the record of", &error) => None,
             record => record?,
         }
@@ -154,8 +154,8 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
     Ok(Some(Whole::new(dir, Arc::new(file), is_direct, record, is_bound)))
 }
 
-/// The record of an open file, and whether it was surely made for this file. A record in a file of its own may
-/// be that of another file of the same name, which has been deleted since.
+/// The record of an open file, and whether it was certainly made for this file. A record in its own file may belong to
+/// a deleted file of the same name.
 fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Record, bool)>> {
     let (bytes, is_bound) = match dir.io.attribute(file, RECORD_ATTRIBUTE)? {
         Attribute::Value(bytes) if !bytes.starts_with(ELSEWHERE) => (bytes, true),
@@ -173,7 +173,7 @@ fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Reco
     Ok(record.map(|record| (record, is_bound)))
 }
 
-/// What stands in the attribute of a file whose record is elsewhere.
+/// The attribute of a file whose record lies in its own file.
 fn reference(record: &[u8]) -> Vec<u8> {
     [ELSEWHERE, &record[record.len().saturating_sub(8)..]].concat()
 }
@@ -202,7 +202,7 @@ pub(crate) fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB")
 }
 
-/// Publishes an object that one GET has brought, and that may have been compared with the store's checksum. Returns
+/// Publishes an object that one GET has brought. `is_compared`: it was compared with the store's checksum. Returns
 /// whether there was room for it.
 pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8], is_compared: bool) -> io::Result<bool> {
     let taken = disk_bytes(named.size);

@@ -1,14 +1,14 @@
-//! The ageing's knowledge of uses, as bytes of a file that all mounts share.
+//! The ageing's statistics of uses, as bytes of a file that all mounts share.
 
 use std::time::Duration;
 
 use super::{Ageing, BINS, Round};
 use crate::disk::blocks;
 
-/// The bytes begin with this. Other bytes are not understood, and count as no knowledge.
+/// The first bytes. Bytes that begin otherwise are ignored: they count as no statistics.
 const MAGIC: &[u8; 8] = b"s3mpace1";
 
-/// How long the bytes are.
+/// The length of the encoding.
 pub(crate) const ENCODED_BYTES: usize = 8 + 4 * BINS + 4 * 8 + 8 + 2 * 8;
 
 impl Ageing {
@@ -32,7 +32,7 @@ impl Ageing {
         out
     }
 
-    /// What was encoded; `None` if the bytes are damaged.
+    /// Decodes the statistics; `None` if the bytes are damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, sum) = bytes.split_last_chunk()?;
         if bytes.len() != ENCODED_BYTES || blocks::sum(body) != u64::from_le_bytes(*sum) {

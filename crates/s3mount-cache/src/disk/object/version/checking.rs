@@ -1,4 +1,4 @@
-//! Compares what the disk holds of a version with its checksums, and takes out what is damaged.
+//! Compares what the disk holds of a version with its checksums, and removes what is damaged.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::disk::object::read::Fault;
 use crate::disk::object::whole::Whole;
 
 impl Version {
-    /// All bytes of the version were compared with the store's checksums, and right. Their CRC-64/NVME is `crc`.
+    /// Notes that all bytes of the version matched the store's checksums. Their CRC-64/NVME is `crc`.
     pub(crate) fn confirm(&self, crc: u64) {
         self.state().right = Some(crc);
         if let Some(operation) = self.dir.health.begin() {
@@ -19,8 +19,8 @@ impl Version {
         }
     }
 
-    /// Compares the whole object with what the store has, if that is known and was not done before. The checksums
-    /// of the blocks tell that without a read.
+    /// Compares the whole object's CRC with the store's, if that is known and was not done before. The CRC follows from
+    /// the checksums of the blocks, without a read.
     pub(crate) fn compare(&self, operation: &Operation<'_>) {
         let Some(right) = self.state().right else { return };
         self.look_within(operation, Look::Check);
@@ -38,7 +38,7 @@ impl Version {
         }
     }
 
-    /// The whole object, if it is here and to be compared with its checksums: if it can't be trusted, or in any case.
+    /// The whole object, if it is here and can't be trusted, or `in_any_case`: then it is compared with its checksums.
     pub(crate) fn whole_to_check(&self, in_any_case: bool) -> Option<Arc<Whole>> {
         self.look(Look::Check);
         match self.held() {
@@ -76,7 +76,7 @@ impl Version {
         self.take_out(held, touched);
     }
 
-    /// The disk has failed to read. A sector that can't be read any more concerns this version alone.
+    /// Notes that a read of the disk failed. An unreadable sector concerns this version alone.
     pub(crate) fn on_unreadable(
         &self,
         operation: &'static str,
@@ -91,7 +91,7 @@ impl Version {
         }
     }
 
-    /// Takes out what is damaged: a whole object, or blocks of a part.
+    /// Removes what is damaged: a whole object, or blocks of a partial one.
     fn take_out(&self, held: &Held, touched: Range<u64>) {
         match held {
             Held::Partial(part) => part.take_out(&self.dir, &self.named, touched),

@@ -1,11 +1,11 @@
-//! Keeps what was offered of a version, and says why where it does not.
+//! Writes the offered bytes of a version, and counts why others are dropped.
 
 use super::{Offer, Version};
 use crate::disk::io::health;
 use crate::disk::metrics::Dropped;
 
 impl Version {
-    /// Writes what was offered.
+    /// Writes the offered bytes.
     pub(crate) fn keep(&self, offer: &Offer) {
         let mut kept = self.try_keep(offer);
         if kept.as_ref().is_err_and(health::is_full) && self.dir.room.make_way(offer.range.len()) {
@@ -26,7 +26,7 @@ impl Version {
         self.dir.metrics.dropped_bytes.at(dropped).add(offer.range.len());
     }
 
-    /// The file system has no files of this length.
+    /// Notes that the file system has no files of this length.
     fn on_too_long(&self) {
         if !std::mem::replace(&mut self.state().is_too_long, true) {
             let (dir, key) = (self.dir.layout.root().display(), self.named.object.key());
