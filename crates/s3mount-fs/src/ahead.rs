@@ -1,10 +1,10 @@
-//! Which files and directories are wanted next: what hints name, and what the order of opens lets guess.
+//! Predicts which files and directories are read next, from hints and from the order of opens.
 //!
-//! - [`hints`]: what readers say they will read, and what of it is here or on its way;
+//! - [`hints`]: the hints of programs, and the hinted ranges that are in memory or being fetched;
 //! - [`sequence`]: files, or directories, that are opened in the order of their names;
 //! - [`successors`]: the large file that is opened next;
-//! - [`fetcher`]: files that are fetched ahead of their readers;
-//! - [`seams`]: large files that are joined with the one before them.
+//! - [`fetcher`]: prefetching files;
+//! - [`seams`]: joining a large file to the one before it.
 
 pub(crate) mod fetcher;
 pub(crate) mod hints;
@@ -24,7 +24,7 @@ use crate::numbers::InodeNo;
 use crate::open::passthrough::Passthrough;
 use crate::tree::inode::InodeTable;
 
-/// What is fetched before a program asks for it: files that are read next, and the beginnings of large ones.
+/// Prefetches the files that are read next, and the beginnings of large ones.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     hints: Arc<Hints>,
@@ -45,17 +45,18 @@ impl Ahead {
         Self { hints, fetcher, seams, passthrough }
     }
 
-    /// Tells whether the kernel reads files by itself that lie on a disk as a whole. Then these are not fetched ahead.
+    /// Sets whether the kernel reads files by itself that lie whole on a disk. These are then not prefetched.
     pub(crate) fn set_passthrough(&self, is_on: bool) {
         self.passthrough.set(is_on);
     }
 
-    /// Takes the next bytes from one writer of hints.
+    /// Adds the next bytes of one writer of hints.
     pub(crate) fn take_hints(&self, writer: &Arc<HintWriter>, data: &[u8]) {
         self.fetcher.take_hints(writer, data);
     }
 
-    /// A file is opened: `is_whole` if all of it lies on a disk, and `is_passthrough` if the kernel reads it from there.
+    /// Notes that a file is opened. `is_whole`: all of it lies on a disk. `is_passthrough`: the kernel reads it from
+    /// there.
     pub(crate) fn on_open(
         &self,
         ino: InodeNo,
@@ -76,34 +77,34 @@ impl Ahead {
         self.seams.on_open(ino, reader);
     }
 
-    /// The kernel asks for the first bytes of a file that was opened before: it has not kept its pages.
+    /// Notes that the kernel asks for the first bytes of a file that was opened before: it has not kept its pages.
     pub(crate) fn on_first_read_again(&self, ino: InodeNo, key: &str) {
         self.fetcher.follow_sequence(ino, key, true);
     }
 
-    /// After a READ: `reader` may have come near its end.
+    /// Notes a READ: `reader` may be near its end.
     pub(crate) fn on_read(&self, ino: InodeNo, reader: &ObjectReader) {
         if let Some(asked) = reader.take_near_end() {
             self.seams.on_near_end(ino, asked);
         }
     }
 
-    /// A file is closed.
+    /// Notes that a file is closed.
     pub(crate) fn on_close(&self, reader: &ObjectReader) {
         self.seams.on_close(reader);
     }
 
-    /// A file that was opened before is closed: `was_read` tells whether the kernel still had its pages.
+    /// Notes that a file that was opened before is closed. `was_read`: the kernel did not have its pages.
     pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
         self.hints.on_close_again(reader, was_read);
     }
 
-    /// Hints that wait, and files that are here or on their way because of hints.
+    /// The number of waiting hints, and of hinted files that are in memory or being fetched.
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.hints.counts()
     }
 
-    /// How many hints led nowhere.
+    /// How many hints were refused.
     pub(crate) fn refused(&self) -> u64 {
         self.hints.refused()
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::numbers::InodeNo;
 use s3mount_names::NameKind;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A directory.
@@ -25,9 +25,8 @@ impl From<NameKind> for FileKind {
     }
 }
 
-/// How long the kernel may believe the attributes of an inode that stands for one version of an object, for a
-/// directory, or for a file of the daemon's own. They do not change, so the kernel may believe them as long
-/// as it knows the inode.
+/// How long the kernel may cache the attributes of an inode that refers to one version of an object, to a directory, or
+/// to one of the daemon's own files. They do not change, so the kernel may cache them as long as it knows the inode.
 pub(crate) const FIXED_ATTR_TTL: Duration = Duration::from_secs(86_400);
 
 /// The attributes that `stat` shows, without those that all inodes share.
@@ -35,7 +34,7 @@ pub(crate) const FIXED_ATTR_TTL: Duration = Duration::from_secs(86_400);
 pub struct Attr {
     /// The inode.
     pub ino: InodeNo,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// The size in bytes. A directory has 0.
     pub size: u64,
@@ -47,9 +46,9 @@ pub struct Attr {
     pub uid: Option<u32>,
     /// The group, if it differs from that of all other files.
     pub gid: Option<u32>,
-    /// How long the kernel may believe these attributes.
+    /// How long the kernel may cache these attributes.
     pub ttl: Duration,
-    /// Whether its name stands for something else by now, or for nothing: it has no link.
+    /// Whether its name has another inode by now, or is gone: it has no link.
     pub is_unlinked: bool,
 }
 
@@ -60,11 +59,11 @@ impl Attr {
     }
 }
 
-/// The answer to a LOOKUP: what a name stands for.
+/// The answer to a LOOKUP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its attributes.
+    /// The attributes of the name's inode.
     pub attr: Attr,
-    /// How long the kernel may believe that the name stands for this inode.
+    /// How long the kernel may cache that the name has this inode.
     pub name_ttl: Duration,
 }

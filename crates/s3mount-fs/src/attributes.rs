@@ -1,9 +1,9 @@
-//! Attributes that are kept beside objects: owner, mode and time, as other programs keep them, too.
+//! Attributes in the metadata of objects: owner, mode and time, in the format of other programs.
 //!
-//! - [`stored`]: what they are, and how they are written down;
+//! - [`stored`]: the attributes, and their text;
 //! - [`of_draft`]: those of a file that is being written;
-//! - [`known`]: those that were asked for. A listing does not bring them;
-//! - [`modes`]: who may run a file, where they are not kept.
+//! - [`known`]: those that HEADs have returned. A listing does not contain them;
+//! - [`modes`]: execute permissions, on mounts that keep no attributes.
 
 pub(crate) mod known;
 pub(crate) mod modes;
@@ -18,8 +18,8 @@ use self::modes::Modes;
 /// The attributes of files.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
-    /// Those that are kept beside objects. Unset if none are.
+    /// Attributes that are stored with objects. Unset if the mount keeps none.
     pub(crate) kept: Option<Arc<KnownAttrs>>,
-    /// Who may run a file, where none are kept.
+    /// Execute permissions, if the mount keeps no attributes.
     pub(crate) modes: Modes,
 }

@@ -9,14 +9,14 @@ use s3mount_names::NamesConfig;
 /// Returns how many bytes the page cache may hold for a process.
 pub type PageCacheBytes = fn(pid: u32) -> u64;
 
-/// How the filesystem looks, and what it may use.
+/// The settings of the filesystem.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
     /// The mount shows only keys below this prefix. It is empty, or ends in `/`.
     pub prefix: String,
     /// When the bucket was mounted. Directories show this time as their own.
     pub mounted_at: SystemTime,
-    /// Who has mounted, and may see what each user does.
+    /// The user who has mounted, and may see what each user does.
     pub mounted_by: u32,
     /// The owner of all files and directories.
     pub uid: u32,
@@ -26,27 +26,27 @@ pub struct FsConfig {
     pub dir_mode: u16,
     /// Permission bits of files.
     pub file_mode: u16,
-    /// How long a name that a listing has shown is taken to be there.
+    /// How long a name from a listing is cached as present.
     pub metadata_ttl: MetadataTtl,
-    /// How long a name that a listing has not shown is taken to be absent.
+    /// How long a name that is not in a listing is cached as absent.
     pub negative_metadata_ttl: Duration,
     /// Memory for the pages of listings, in bytes.
     pub metadata_limit_bytes: usize,
-    /// How many files the kernel may know. Above this number it is asked to forget the oldest. Each file
-    /// takes [`INODE_BYTES`](crate::INODE_BYTES).
+    /// How many files the kernel may know. Above this number, it is asked to forget the oldest. Each file takes
+    /// [`INODE_BYTES`](crate::INODE_BYTES).
     pub inode_limit: usize,
     /// Files that are read around the kernel's page cache, by their paths below the root.
     pub direct_io: GlobSet,
-    /// If this is set, other large files are read around the page cache, too, where it does not help them.
+    /// If set, other large files are read around the page cache, too, if it does not help them.
     pub direct_auto: Option<PageCacheBytes>,
     /// Whether objects may be written, so that listings must not be kept for later mounts.
     pub allows_writes: bool,
-    /// How long a request for metadata may take, including its retries. Then it fails.
+    /// The time after which a request for metadata fails, including its retries.
     pub timeout: Duration,
 }
 
-/// A whole bucket. Root owns it, it was mounted in 1970, names are believed for a minute, and there is room
-/// for 16 MiB of names and a million files.
+/// A whole bucket. Root owns it, it was mounted in 1970, names are cached for a minute, and there is room for 16 MiB of
+/// names and a million files.
 impl Default for FsConfig {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
@@ -86,24 +86,24 @@ impl FsConfig {
     }
 }
 
-/// How long metadata is believed before the store is asked again.
+/// How long metadata is cached before the store is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataTtl {
-    /// Ask each time the kernel asks.
+    /// Ask the store each time the kernel asks.
     Minimal,
-    /// For this long.
+    /// For this time.
     For(Duration),
     /// For ever: for data sets that never change.
     Indefinite,
 }
 
 impl MetadataTtl {
-    /// How long a fresh answer is believed.
+    /// How long a fresh answer is cached.
     pub fn duration(self) -> Duration {
         match self {
             MetadataTtl::Minimal => Duration::ZERO,
             MetadataTtl::For(duration) => duration,
-            // A century stands for ever, because the kernel's own arithmetic of times must not overflow.
+            // A century instead of for ever, because the kernel's arithmetic of times must not overflow.
             MetadataTtl::Indefinite => Duration::from_secs(100 * 365 * 86_400),
         }
     }

@@ -1,6 +1,6 @@
 //! The folder `.s3mount` at the root of a mount. Its files show the state of the daemon.
 //!
-//! No listing shows the folder or what is in it. Each file says by its owner and its mode who may open it.
+//! No listing shows the folder or its files. The owner and the mode of each file decide who may open it.
 
 pub(crate) mod callers;
 pub(crate) mod instruments;
@@ -12,7 +12,7 @@ use crate::numbers::InodeNo;
 /// The name of the folder.
 pub(crate) const NAME: &str = ".s3mount";
 
-/// What those are told who may not open a file, where no mode can tell them: at the control socket.
+/// The error at the control socket, which has no file modes, for users who may not open a file.
 pub const OWNER_ONLY: &str = "only the user who mounted may ask for this, and root";
 
 /// The folder, and its files.
@@ -26,11 +26,11 @@ pub(crate) enum Control {
     Metrics,
     /// Takes hints: programs write which files they will read.
     Prefetch,
-    /// Takes the paths of files that are to be kept in the disk cache.
+    /// Takes the paths of files to warm in the disk cache.
     Keep,
-    /// Shows what is being read, and who waits, as JSON.
+    /// Shows the streams and the waiting calls, as JSON.
     Streams,
-    /// Passes on what happens while it is open, as lines of JSON.
+    /// Passes on events while it is open, as lines of JSON.
     Events,
 }
 
@@ -75,13 +75,13 @@ impl Control {
         }
     }
 
-    /// Whether it belongs to who mounted, because it shows what each user does. The others belong to the owner of all
-    /// files.
+    /// Whether the file belongs to the user who mounted, because it shows what each user does. The others belong to the
+    /// owner of all files.
     pub(crate) fn is_private(self) -> bool {
         matches!(self, Control::Streams | Control::Events)
     }
 
-    /// Permission bits. Others than the owner can only pass through the folder, to files of theirs.
+    /// Permission bits. Users other than the owner can only pass through the folder, to their own files.
     pub(crate) fn mode(self) -> u16 {
         match self {
             Control::Folder => 0o511,

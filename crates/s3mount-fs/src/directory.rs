@@ -1,6 +1,6 @@
 //! Open directories, and directories that are listed ahead of a walk.
 //!
-//! - [`open_directory`]: one open directory, and as much of its listing as was read;
+//! - [`open_directory`]: one open directory, and its listing as far as it was read;
 //! - [`assembler`]: turns the pages of a listing into the names that a directory shows;
 //! - [`list_ahead`]: directories that are listed ahead of a walk.
 
@@ -24,12 +24,12 @@ use crate::open::handle_table::HandleTable;
 use crate::tree::inode::InodeTable;
 use s3mount_names::NameKind;
 
-/// After how many directories that were listed in the order of their names the next ones are listed ahead,
-/// and how many of these. The first number is small because a needless LIST costs little. At 60 ms a LIST,
-/// the second is enough for 500 directories a second.
+/// After this many directories that were listed in the order of their names, this many of the next ones are listed
+/// ahead. The first number is small because a needless LIST costs little. At 60 ms a LIST, the second is enough for 500
+/// directories a second.
 const LISTINGS: (u32, u32) = (2, 32);
 
-/// How often a listing begins anew at most because others have shown that names of it are gone, and left others in doubt.
+/// The most times that a listing begins anew because newer answers show that names are gone, and leave others in doubt.
 const MOST_RESTARTS: u32 = 3;
 
 /// How many names come before the first name of the bucket: `.` and `..`.
@@ -40,15 +40,15 @@ const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
 pub struct DirEntry {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// What the name refers to.
     pub kind: FileKind,
-    /// Its inode. Unset until the kernel is given one for this name.
+    /// Its inode. Unset until the kernel gets one for this name.
     pub ino: Option<InodeNo>,
-    /// The place behind the name.
+    /// The place after the name.
     pub next: DirOffset,
 }
 
-/// The place behind the name with the number `index`. Numbers begin with 0, and `.` has the first.
+/// The place after the name with the number `index`. Numbers begin with 0, which is `.`.
 fn behind(index: usize) -> DirOffset {
     DirOffset(index as u64 + 1)
 }
@@ -59,7 +59,7 @@ pub(crate) struct Directories {
     namespace: Arc<Namespace>,
     inodes: Arc<InodeTable>,
     walks: Arc<Walks>,
-    /// Sub-directories that are listed in the order of their names.
+    /// Subdirectories that are listed in the order of their names.
     sequences: SequenceDetector,
     open: HandleTable<Arc<OpenDirectory>>,
 }
@@ -89,7 +89,7 @@ impl Directories {
         // No keys lie below the daemon's own folder.
         let is_own = Control::of(ino) == Some(Control::Folder);
         let prefix = if is_own { Arc::from("") } else { self.inodes.prefix(ino)? };
-        // In the root, this name belongs to the daemon.
+        // In the root, this name is reserved for the daemon.
         let without = (ino == ROOT).then_some(control::NAME);
         Ok(self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without))))
     }
@@ -103,8 +103,8 @@ impl Directories {
         self.inodes.prefix(self.open.get(handle)?.ino).ok()
     }
 
-    /// The names of an open directory from `offset` on: those that have come so far, one at least, and at
-    /// most `max_names`. No name is the end. The first offset lists the directory anew.
+    /// The names of an open directory from `offset` on: those listed so far, at least one, and at most `max_names`. No
+    /// names mark the end. The first offset lists the directory anew.
     ///
     /// # Errors
     /// `BadHandle`, or an error of the store.
@@ -145,12 +145,12 @@ impl Directories {
         loop {
             listing.list_upto(first, &self.namespace, &self.walks, &open).await?;
             let count = listing.renew(first, max_names, &self.namespace, &open);
-            // What is known of it may lack the names that were moved meanwhile.
+            // The listing may lack names that were moved meanwhile.
             if has_moved() {
                 listing.go_on_anew(first);
                 continue;
             }
-            // A program that has read no name yet can be shown what is there now.
+            // A program that has read no name yet can be shown the present names.
             if first == 0 && listing.is_in_doubt() && restarts < MOST_RESTARTS {
                 listing.restart();
                 restarts += 1;
@@ -160,7 +160,7 @@ impl Directories {
             entries.extend(names.map(|(index, named)| {
                 entry((DOTS + index, (&*named.name, named.target.kind().into(), None)))
             }));
-            // An answer without names is the end.
+            // An answer without names marks the end.
             if count == 0 || !entries.is_empty() {
                 return Ok(entries);
             }
@@ -189,11 +189,11 @@ impl Directories {
         self.open.any(|open| *open.prefix() == *prefix)
     }
 
-    /// The entry of the name that lies before the place `next`, which [`read`](Self::read) has just shown.
-    /// The kernel knows its inode from now on.
+    /// The entry of the name before the place `next`, which [`read`](Self::read) has just returned. The kernel knows
+    /// its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` if no name lies before this place, or nothing has the name any more.
+    /// `BadHandle`, or `NotFound` if no name lies before this place, or the name is gone.
     pub(crate) async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let open = self.get(handle)?;
         let listing = open.listing.lock().await;
@@ -214,14 +214,14 @@ impl Directories {
             if let Some(attr) = self.namespace.give(place, &fact, changes, look_up, forget) {
                 return Ok(Entry { attr, name_ttl: fact.left });
             }
-            // A program of this mount has begun to write it, or has ended, or another listing shows a change.
+            // A program of this mount has begun or ended writing the file, or another listing shows a change.
             tokio::task::yield_now().await;
             changes = self.namespace.changes();
             fact = self.namespace.ask(&prefix, &named.name).await?;
         }
     }
 
-    /// What the name stands for that lies before the place `next`, and its directory.
+    /// The target of the name before the place `next`, and its directory.
     pub(crate) async fn target_before(
         &self,
         handle: FileHandle,

@@ -1,12 +1,12 @@
 //! Files that this mount is writing.
 //!
 //! A [`DraftFile`] is a draft and its place in the tree. It begins when a file is created, or when an object is
-//! opened for writing. It ends when the last writer has closed it: then what was written is a version of an
-//! object. The file has one inode all the while.
+//! opened for writing. It ends when the last writer has closed it: then its bytes are a version of an object. The file
+//! keeps one inode all the while.
 //!
-//! - [`life`]: which steps a draft takes in which state;
-//! - [`underway`]: which READs wait for which WRITEs;
-//! - [`writers`]: who has changed it since it was published last.
+//! - [`life`]: the steps that a draft takes in each state;
+//! - [`underway`]: the READs that wait for WRITEs;
+//! - [`writers`]: the handles that have changed it since its last publication.
 //!
 //! **Lock order:** a name's place in the tree (`tree_locks.rs`), then the turn of a draft, then the overlay, then the
 //! inodes, then the state of a draft.
@@ -35,19 +35,19 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use s3mount_names::NamedDraft;
 use s3mount_names::time::{millis, time};
 
-/// Nobody else changes a draft, its name, or what its name stands for, while this lives.
+/// The lock of a draft: while it is held, no other caller changes the draft, its name, or what its name refers to.
 pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
 
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct DraftFile {
     state: Mutex<DraftFileState>,
-    /// Whoever writes, cuts, copies, renames, unlinks, publishes or ends the draft does so in turn: first come, first
-    /// served. Readers take no turn: they wait for the WRITEs to their pages, and for nothing else.
+    /// Callers that write, cut, copy, rename, unlink, publish or end the draft take turns: first come, first served.
+    /// Readers take no turn: they wait only for the WRITEs to their pages.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Its inode, or 0.
     ino: AtomicU64,
-    /// The WRITEs that wait.
+    /// The waiting WRITEs.
     pub(crate) underway: Arc<Underway>,
 }
 
@@ -56,16 +56,16 @@ struct DraftFileState {
     draft: Arc<Draft>,
     prefix: Arc<str>,
     name: Arc<str>,
-    /// The handles that may write to it.
+    /// The handles that may write to the draft.
     writers: Writers,
-    /// The version that the store has under this name, as far as is known: an older one, or what was published of
-    /// this draft.
+    /// The version that the store has under this name, as far as is known: an older one, or one published from this
+    /// draft.
     object: Option<ObjectId>,
-    /// The version of another file that the store has under this name until the draft is published, which was given
-    /// the name of that file.
+    /// The version of another file whose name the draft was given. The store has it under this name until the draft is
+    /// published.
     replaced: Option<ObjectId>,
     end: End,
-    /// Its length when its bytes were given up: for who still asks for its inode, while the name gets another one.
+    /// Its length when its bytes were given up, for a caller that still uses its inode while the name gets another one.
     last_size: Option<u64>,
     /// Its attributes, if the mount keeps them.
     attr: Option<DraftAttr>,
@@ -73,7 +73,7 @@ struct DraftFileState {
     is_log: bool,
     /// Whether a handle was opened that writes around the kernel's page cache.
     was_direct: bool,
-    /// Whether a task publishes it in a while.
+    /// Whether a task will publish it after a delay.
     is_delayed: bool,
 }
 
@@ -81,13 +81,13 @@ struct DraftFileState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// Its name stands for a version now.
+    /// The draft is a version now, to which its name refers.
     Sealed,
-    /// Its name is gone. Its handles go on.
+    /// Its name is gone. Its handles stay open.
     Unlinked,
-    /// It could not be published. Its name stands for what the store has.
+    /// It could not be published. Its name refers to the version in the store.
     Failed,
-    /// It can't become an object any more, nobody has it open, and its bytes are given up.
+    /// It can't become an object any more, no handle has it open, and its bytes are dropped.
     GivenUp,
 }
 
@@ -105,7 +105,7 @@ impl DraftFileState {
     }
 }
 
-/// The identity of the file, not its content, is what is compared.
+/// Compares the identity of the files, not their contents.
 impl PartialEq for DraftFile {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -149,22 +149,22 @@ impl DraftFile {
         lock(&self.state)
     }
 
-    /// Waits until nobody else changes the draft or its name. Nobody else does so until the turn is dropped.
+    /// Waits for the draft's turn. No other caller changes the draft or its name until the turn is dropped.
     pub(crate) async fn turn(&self) -> Turn {
         self.turn.clone().lock_owned().await
     }
 
-    /// A turn, if nobody has or waits for one.
+    /// The turn, if no caller holds it or waits for it.
     pub(crate) fn try_turn(&self) -> Option<Turn> {
         self.turn.clone().try_lock_owned().ok()
     }
 
-    /// In which state of its life it is.
+    /// The state of its life.
     pub(crate) fn life(&self) -> Life {
         self.lock().life()
     }
 
-    /// Whether it takes a step.
+    /// Whether the draft takes a step.
     pub(crate) fn verdict(&self, step: Step) -> Verdict {
         self.life().verdict(step)
     }
@@ -190,10 +190,10 @@ impl DraftFile {
         state.last_size.unwrap_or_else(|| state.draft.size())
     }
 
-    /// Its attributes as the inode `ino`. Size and time change with each write, so the kernel may not believe them.
+    /// Its attributes as the inode `ino`. Size and time change with each write, so the kernel may not cache them.
     pub(crate) fn attr(&self, ino: InodeNo) -> Attr {
         let draft = self.draft();
-        // Once it is published, its time has milliseconds: it must not move by that.
+        // A published version has its time in milliseconds: publication must not change the time.
         let (size, mtime) = (self.size(), time(millis(draft.modified())));
         let (kind, ttl) = (FileKind::File, Duration::ZERO);
         let attr = Attr::new(ino, kind, (size, mtime), ttl);
@@ -212,7 +212,8 @@ impl DraftFile {
         self.lock().object.clone()
     }
 
-    /// The version that the store has under this name, as far as is known: of this file, or of one that it replaces.
+    /// The version that the store has under this name, as far as is known: of this file, or of one that the draft
+    /// replaces.
     pub(crate) fn stored(&self) -> Option<ObjectId> {
         let state = self.lock();
         state.object.clone().or_else(|| state.replaced.clone())
@@ -229,7 +230,7 @@ impl DraftFile {
         (state.object, state.replaced) = (Some(object.clone()), None);
     }
 
-    /// Makes a draft of it again after it has become the version that its name stands for still: `newest`.
+    /// Makes the file a draft again, if its name still refers to the version that it has become, `newest`.
     pub(crate) fn revive(&self, newest: &ObjectId) -> bool {
         let mut state = self.lock();
         let is_same = state.end == End::Sealed && state.object.as_ref() == Some(newest);
@@ -239,8 +240,8 @@ impl DraftFile {
         is_same
     }
 
-    /// Gives it another name. Its bytes may have moved there as an `object`. If they have not, the store may have another
-    /// file there, which is `replaced`.
+    /// Renames the draft. Its bytes may have moved there as an `object`. If not, the store may have another file there,
+    /// which is `replaced`.
     pub(crate) fn rename(
         &self,
         prefix: &Arc<str>,
@@ -256,9 +257,9 @@ impl DraftFile {
         }
     }
 
-    /// Counts one more handle that may write, or has made the file, which the thread `opener` opens; one that
-    /// `leaves_bytes` changes no byte that is there. Returns nothing if its name stands for a version, or for another
-    /// file, by now.
+    /// Counts one more handle that may write, or has made the file, opened by the thread `opener`; one that
+    /// `leaves_bytes` changes no existing byte. Returns `None` if the name refers to a version, or to another file, by
+    /// now.
     pub(crate) fn add_writer(&self, leaves_bytes: bool, opener: u32) -> Option<WriterId> {
         let mut state = self.lock();
         if matches!(state.end, End::Sealed | End::Failed | End::GivenUp) {
@@ -267,7 +268,7 @@ impl DraftFile {
         Some(state.writers.add(leaves_bytes, opener))
     }
 
-    /// Counts one handle less that may write. Returns whether it was the last.
+    /// Removes a handle that may write. Returns whether it was the last.
     pub(crate) fn remove_writer(&self, writer: WriterId) -> bool {
         let mut state = self.lock();
         state.writers.remove(writer);
@@ -284,9 +285,9 @@ impl DraftFile {
         self.lock().writers.note_write(writer, thread, appends);
     }
 
-    /// What is to be done when a process closes a descriptor of a handle; without a `writer`, of one that may not write.
-    /// `is_of` tells whether a thread is of this process, and `is_last` whether the process has no other descriptor of the
-    /// file.
+    /// What to do when a process closes a descriptor of a handle; without a `writer`, of one that may not write.
+    /// `is_of` returns whether a thread is of this process, and `is_last` whether the process has no other descriptor
+    /// of the file.
     pub(crate) fn close(
         &self,
         writer: Option<WriterId>,
@@ -296,27 +297,27 @@ impl DraftFile {
         self.lock().writers.close(writer, is_of, is_last)
     }
 
-    /// Whether a handle that was opened to append has changed no byte that was there.
+    /// Whether a handle that was opened to append has changed no existing byte.
     pub(crate) fn has_only_appended(&self, writer: WriterId) -> bool {
         self.lock().writers.has_only_appended(writer)
     }
 
-    /// A handle is closed, and nothing is left to be published.
+    /// Notes that a handle is closed, and nothing is left to publish.
     pub(crate) fn end_changes(&self, writer: Option<WriterId>) {
         self.lock().writers.end_changes(writer);
     }
 
-    /// A program is told that its close has succeeded, before the file is published.
+    /// Notes that a program's close succeeds before the file is published.
     pub(crate) fn note_closed(&self, writer: Option<WriterId>) {
         self.lock().writers.note_closed(writer);
     }
 
-    /// Whether a program was told that its close has succeeded, and its changes are not published.
+    /// Whether a program's close has succeeded, and its changes are not published.
     pub(crate) fn has_closed(&self) -> bool {
         self.lock().writers.has_closed()
     }
 
-    /// Whether a handle has changes that nobody has called complete, and may have changed bytes that were there.
+    /// Whether a handle has changes that were not closed, and may have changed existing bytes.
     pub(crate) fn is_half_written(&self) -> bool {
         self.lock().writers.is_half_written()
     }
@@ -348,17 +349,17 @@ impl DraftFile {
         self.lock().was_direct
     }
 
-    /// Notes that a task is to publish it in a while. Returns false if there is one.
+    /// Notes that a task will publish the draft after a delay. Returns false if there is such a task.
     pub(crate) fn begin_delay(&self) -> bool {
         !std::mem::replace(&mut self.lock().is_delayed, true)
     }
 
-    /// The task publishes it now.
+    /// Notes that the task publishes the draft now.
     pub(crate) fn end_delay(&self) {
         self.lock().is_delayed = false;
     }
 
-    /// Ends the draft, unless somebody may still write to it. Returns whether it has ended just now.
+    /// Ends the draft, unless it has writers. Returns whether it has ended just now.
     pub(crate) fn seal(&self) -> bool {
         let mut state = self.lock();
         let is_over = state.end == End::NotYet && state.writers.is_empty() && !state.draft.is_dirty();
@@ -368,7 +369,7 @@ impl DraftFile {
         is_over
     }
 
-    /// Ends the draft because its name is gone, or stands for another file.
+    /// Ends the draft because its name is gone, or refers to another file.
     pub(crate) fn unlink(&self) {
         self.lock().end = End::Unlinked;
     }
@@ -383,14 +384,14 @@ impl DraftFile {
         is_new
     }
 
-    /// Opens it by `open`, unless its bytes are given up. They are not given up meanwhile.
+    /// Calls `open`, unless the draft's bytes are dropped. They are not dropped meanwhile.
     pub(crate) fn open<T>(&self, open: impl FnOnce() -> T) -> Option<T> {
         let state = self.lock();
         (state.end != End::GivenUp).then(open)
     }
 
-    /// Nobody opens it any more, unless somebody writes to it or is about to, or has it open, as `is_open` tells. Returns
-    /// whether its bytes are to be given up.
+    /// Gives the draft up, unless it has writers or is about to get one, or `is_open` returns that a handle has it
+    /// open. Returns whether to drop its bytes.
     pub(crate) fn give_up(&self, is_open: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         let is_over = state.life().verdict(Step::Discard) == Verdict::Go;
@@ -402,7 +403,7 @@ impl DraftFile {
         is_unused
     }
 
-    /// Whether `name` in the directory `prefix` stands for it still. Ask in its turn.
+    /// Whether `name` in the directory `prefix` still refers to the draft. Call it in the draft's turn.
     pub(crate) fn has_place(&self, prefix: &str, name: &str) -> bool {
         let is_there = {
             let state = self.lock();
@@ -411,22 +412,22 @@ impl DraftFile {
         is_there && self.verdict(Step::Name) == Verdict::Go
     }
 
-    /// Whether its name stands for a version now.
+    /// Whether the draft has become a version.
     pub(crate) fn is_sealed(&self) -> bool {
         self.lock().end == End::Sealed
     }
 
-    /// Whether it has no name any more.
+    /// Whether the draft has no name any more.
     pub(crate) fn is_unlinked(&self) -> bool {
         matches!(self.lock().end, End::Unlinked | End::GivenUp)
     }
 
-    /// Whether anybody may still write to it.
+    /// Whether the draft has writers.
     pub(crate) fn has_writers(&self) -> bool {
         !self.lock().writers.is_empty()
     }
 
-    /// Whether nobody writes to it, and nothing is left to be published.
+    /// Whether the draft has no writers, and nothing is left to publish.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.writers.is_empty() && !state.draft.is_dirty()

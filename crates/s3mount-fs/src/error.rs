@@ -16,7 +16,7 @@ pub enum FsError {
     /// Nothing has this name.
     #[error("no such file or directory")]
     NotFound,
-    /// The kernel was not given this inode, or has forgotten it.
+    /// The kernel does not know this inode, or has forgotten it.
     #[error("unknown inode {0}")]
     UnknownInode(InodeNo),
     /// Nothing is open under this handle.
@@ -28,22 +28,22 @@ pub enum FsError {
     /// The inode is a directory, and the operation needs a file.
     #[error("is a directory")]
     IsDirectory,
-    /// The mount writes no objects, or the name is one of the daemon's own.
+    /// The mount writes no objects, or the name is reserved for the daemon.
     #[error("the mount is read-only")]
     ReadOnly,
-    /// The mount may not do this to an object that is there.
+    /// The mount may not do this to an existing object.
     #[error("the mount needs {0} for this")]
     NotAllowed(&'static str),
-    /// As many as may listen to the events of the mount do so already.
+    /// The mount's events have the most listeners that they may have.
     #[error("too many listen to the events of the mount")]
     TooManyListeners,
     /// The inode is no symbolic link.
     #[error("not a symbolic link")]
     NotLink,
-    /// There is something of this name.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// The folder holds something.
+    /// The folder is not empty.
     #[error("directory not empty")]
     NotEmpty,
     /// The name is too long for a file, or the key for an object.
@@ -52,10 +52,10 @@ pub enum FsError {
     /// The objects below a folder can only be copied one by one.
     #[error("objects below a folder are not renamed")]
     CrossDevice,
-    /// Bytes that were appended before could not be published after their `close` had returned.
+    /// Bytes that were appended earlier could not be published after `close` had returned.
     #[error("what was appended before is lost: {0}")]
     Lost(#[source] Arc<FsError>),
-    /// The bytes are not copied here: the caller reads and writes them.
+    /// The bytes are not copied: the caller has to read and write them.
     #[error("the bytes are read and written instead")]
     NotCopied,
     /// Writing failed.
@@ -73,14 +73,14 @@ pub enum FsError {
     /// The store lists in no order, and the names of the folder don't fit this much memory, in bytes.
     #[error("the names of the folder need more than {0} bytes to be sorted: raise --metadata-limit")]
     TooManyNames(usize),
-    /// The filesystem does not serve this READ, because it fills the kernel's page cache with more than
-    /// anybody wants.
+    /// The filesystem does not serve this READ, because it would fill the kernel's page cache with more than its caller
+    /// wants.
     #[error("refused: the kernel reads single pages instead")]
     Refused,
-    /// The name of the inode stands for another version by now, or for nothing.
+    /// The name of the inode has another version by now, or is gone.
     #[error("the name stands for another version")]
     Outdated,
-    /// The version that was opened is gone. Stores say so in several ways.
+    /// The version that was opened is gone. Stores report that in several ways.
     #[error("the object was deleted or replaced")]
     Stale {
         /// The inode's directory and its name there, unless the kernel has forgotten the inode.
@@ -150,12 +150,12 @@ impl FsError {
         }
     }
 
-    /// Whether the store sent wrong bytes. Then the kernel's pages of the file have to go.
+    /// Whether the store sent wrong bytes. Then the kernel has to drop its pages of the file.
     pub fn is_corrupt(&self) -> bool {
         matches!(self, FsError::Read(error) if error.is_corrupt())
     }
 
-    /// Whether the cause is trouble with the store, which belongs into the log, and not what the caller did.
+    /// Whether to log the error: its cause is trouble with the store, not the caller's request.
     pub fn is_trouble(&self) -> bool {
         match self {
             FsError::NotFound
@@ -228,7 +228,7 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         ErrorKind::NoSpace => libc::ENOSPC,
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Cancelled => libc::EINTR,
-        // Who is told that a file is not there makes another one.
+        // A program that gets ENOENT would make a new file.
         ErrorKind::NoSuchBucket
         | ErrorKind::NoEtag
         | ErrorKind::Archived

@@ -1,15 +1,15 @@
-//! The operations that the kernel requests: each is handed on to the part that owns the state it needs.
+//! The operations that the kernel requests. Each is passed to the part that owns the state it needs.
 //!
 //! - [`attributes`]: owner, mode and time of files;
 //! - [`links`]: symbolic links;
-//! - [`modes`]: who may run a file, where attributes are not kept;
+//! - [`modes`]: execute permissions, on mounts that keep no attributes;
 //! - [`markers`]: objects for folders;
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
-//! - [`closing`]: files that nobody writes to any more;
-//! - [`changing`]: names that are made, removed and renamed;
-//! - [`folders`]: folders that are renamed;
-//! - [`watched`]: what those see who look at the mount.
+//! - [`closing`]: publishing files that are closed;
+//! - [`changing`]: making, removing and renaming names;
+//! - [`folders`]: renaming folders;
+//! - [`watched`]: streams and events, for users who watch the mount.
 
 mod allocating;
 mod appending;
@@ -63,7 +63,7 @@ use crate::writes::{Writes, Writing};
 use crate::{FsConfig, FsError};
 use s3mount_names::{ChangeListener, NAME_MAX, is_file_name};
 
-/// How long the kernel may believe the names of the daemon's own files, which never change.
+/// How long the kernel may cache the names of the daemon's own files, which never change.
 const OWN_NAMES_TTL: Duration = Duration::from_secs(3600);
 
 /// A bucket as a tree of files.
@@ -119,7 +119,7 @@ impl Filesystem {
         }
     }
 
-    /// Lets programs write objects. The settings have to say so, too.
+    /// Lets programs write objects. The settings must allow that, too.
     #[must_use]
     pub fn with_writes(mut self, writes: Writes) -> Self {
         self.writing.writes = Some(writes);
@@ -155,7 +155,7 @@ impl Filesystem {
             if !is_an_answer || !self.inodes.has_moved(parent, &prefix) {
                 return found;
             }
-            // It was found below a prefix that the directory has no more.
+            // The look-up used a prefix that the directory has no longer.
             if let Ok(entry) = found {
                 self.forget(entry.attr.ino, 1);
             }
@@ -181,12 +181,12 @@ impl Filesystem {
             if let Some(attr) = self.namespace.give((prefix, name), &fact, changes, look_up, forget) {
                 return Ok(Entry { attr, name_ttl });
             }
-            // A program of this mount has begun to write it, or has ended, or a listing shows a change.
+            // A program of this mount has begun or ended writing the file, or a listing shows a change.
             tokio::task::yield_now().await;
         }
     }
 
-    /// The entry of a file of the daemon's own. Such a file never changes its number.
+    /// The entry of one of the daemon's own files. Such a file never changes its number.
     fn control_entry(&self, control: Control) -> Entry {
         Entry { attr: self.control_attr(control), name_ttl: OWN_NAMES_TTL }
     }
@@ -209,13 +209,12 @@ impl Filesystem {
         self.inodes.attr(ino).ok_or(FsError::UnknownInode(ino))
     }
 
-    /// The kernel forgets `count` of the look-ups by which it was given an inode.
+    /// Drops `count` of the look-ups by which the kernel knows an inode.
     pub fn forget(&self, ino: InodeNo, count: u64) {
         self.inodes.forget(ino, count);
     }
 
-    /// Reads up to `len` bytes at `offset` and hands them to `reply`, now or later. This function never
-    /// waits.
+    /// Reads up to `len` bytes at `offset` and passes them to `reply`, now or later. Never waits.
     pub fn read<R>(self: &Arc<Self>, handle: FileHandle, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
@@ -279,8 +278,7 @@ impl Filesystem {
         self.page_cache.keep();
     }
 
-    /// Tells whether the kernel reads files by itself that lie on a disk as a whole. Then these are not fetched
-    /// ahead.
+    /// Sets whether the kernel reads files by itself that lie whole on a disk. These are then not prefetched.
     pub fn set_passthrough(&self, is_on: bool) {
         self.ahead.set_passthrough(is_on);
     }
@@ -305,8 +303,8 @@ impl Filesystem {
         }
     }
 
-    /// Waits until pages that were refused slow a reader down. Returns the inode and the bytes which the
-    /// kernel has to drop from its page cache. Only one caller may wait at a time.
+    /// Waits until refused pages slow a reader down. Returns the inode and the bytes that the kernel has to drop from
+    /// its page cache. Only one caller may wait at a time.
     pub async fn refused_pages(&self) -> (InodeNo, ByteRange) {
         self.page_cache.refused_pages().await
     }
@@ -318,7 +316,7 @@ impl Filesystem {
 
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: FileHandle) {
-        // Who sees that no file is open any more also sees what was learnt at the close.
+        // This precedes the removal, so a caller that sees no open file also sees what the close has taught.
         if let Some(OpenFile::Object(open)) = self.files.get(handle) {
             self.note_close_again(&open);
         }
@@ -334,13 +332,13 @@ impl Filesystem {
             Some(OpenFile::Hints(writer)) => self.ahead.take_hints(writer, b"\n"),
             _ => {}
         }
-        // This may drop the reader, which cancels its GETs in flight: no lock may be held.
+        // This may drop the reader, which cancels its GETs in flight: hold no lock here.
         drop(closed);
     }
 
-    /// Learns from a file that was opened before whether the kernel still had it.
+    /// Learns from a file that was opened before whether the kernel still had its pages.
     fn note_close_again(&self, open: &OpenObject) {
-        // Of what the kernel reads by itself there are no READs.
+        // A file that the kernel reads by itself gets no READs.
         if open.was_opened_before && !open.is_passthrough && !open.was_written() {
             self.ahead.on_close_again(&open.reader, open.was_read());
         }
@@ -354,8 +352,8 @@ impl Filesystem {
         self.directories.open(ino)
     }
 
-    /// The names of an open directory from `offset` on: those that have come so far, one at least, and at
-    /// most `max_names`. No name is the end. [`DirOffset::START`] lists the directory anew.
+    /// The names of an open directory from `offset` on: those listed so far, at least one, and at most `max_names`. No
+    /// names mark the end. [`DirOffset::START`] lists the directory anew.
     ///
     /// # Errors
     /// `BadHandle`, or an error of the store.
@@ -371,11 +369,11 @@ impl Filesystem {
         Ok(names)
     }
 
-    /// The entry of the name that lies before the place `next`, which [`readdir`](Self::readdir) has just
-    /// shown. The kernel knows its inode from now on.
+    /// The entry of the name before the place `next`, which [`readdir`](Self::readdir) has just returned. The kernel
+    /// knows its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` if no name lies before this place, or nothing has the name any more.
+    /// `BadHandle`, or `NotFound` if no name lies before this place, or the name is gone.
     pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let mut entry = self.directories.entry_before(handle, next).await?;
         if self.attributes.kept.is_some() && !self.inodes.has_found(entry.attr.ino) {

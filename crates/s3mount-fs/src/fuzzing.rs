@@ -1,4 +1,4 @@
-//! What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+//! The interface of this crate for fuzzers. Only `cargo fuzz` builds with it.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -25,7 +25,7 @@ pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {
     }
 }
 
-/// No name that the kernel can't name, none twice; and a look-up agrees with the listing.
+/// Checks that a listing shows no name that the kernel can't use, and none twice, and that a look-up agrees with it.
 pub fn names(prefix: &str, listed: ListPage, name: &str) {
     let packed = Page::new(prefix, "", &listed, Asked::at(Instant::now()), &Hidden::default());
     let is_whole = listed.next.is_none();
@@ -42,7 +42,7 @@ pub fn names(prefix: &str, listed: ListPage, name: &str) {
     }
 }
 
-/// Hints name files below the root, however they are written and cut.
+/// Checks that hints name files below the root, however they are written and cut.
 pub fn hints(pieces: &[&[u8]]) {
     let (hints, writer) = (Hints::default(), Arc::default());
     for piece in pieces {

@@ -1,20 +1,20 @@
 //! The filesystem, without FUSE: inodes, handles, open folders, errno.
 //!
-//! [`Filesystem`] answers the requests of a kernel, in plain types. A metadata operation is a future. It
-//! is ready at once if memory holds what it needs. [`Filesystem::read`] takes a reply and never waits.
-//! `docs/SEMANTICS.md` states what users may rely on.
+//! [`Filesystem`] answers the requests of a kernel, in plain types. A metadata operation is a future. It is ready at
+//! once if memory holds the answer. [`Filesystem::read`] takes a reply function and never waits. `docs/SEMANTICS.md`
+//! states what users may rely on.
 //!
 //! - [`tree`]: the inodes that the kernel knows, names that are being changed, and folders that are being renamed. A
-//!   file's inode stands for one *version* (key and ETag), so what the kernel caches for an inode never changes;
+//!   file's inode refers to one *version* (key and ETag), so what the kernel caches for an inode never changes;
 //! - [`open`]: handles, the readers of open files, and whether the kernel reads them by itself;
 //! - [`control`]: the hidden folder `.s3mount`, with files about the daemon itself;
-//! - [`names`]: what a name stands for, from `s3mount-names`;
+//! - [`names`]: the names of the bucket, from `s3mount-names`;
 //! - [`directory`]: open directories, and the listings ahead of a walk;
-//! - [`ahead`]: which files and directories will be read next;
-//! - [`page_cache`]: how files use the kernel's page cache;
-//! - [`attributes`]: owner, mode and time of files, where they are kept;
+//! - [`ahead`]: predicting which files and directories are read next;
+//! - [`page_cache`]: the files' use of the kernel's page cache;
+//! - [`attributes`]: owner, mode and time of files, on mounts that keep them;
 //! - [`drafts`]: files that are being written;
-//! - [`writes`]: the means and the rights to write, and what is asked for;
+//! - [`writes`]: the means and the rights to write, and the requests;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
 //! **Lock order:** a sequence detector's lock comes before the locks of `s3mount-names`. The walks' lock comes before

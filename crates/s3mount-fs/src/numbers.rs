@@ -10,8 +10,7 @@ pub struct InodeNo(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
 
-/// A place between two names of an open directory. The first is [`DirOffset::START`]; each name says which
-/// place is behind it.
+/// A place between two names of an open directory. The first is [`DirOffset::START`]; each name has the place after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirOffset(pub u64);
 
@@ -19,15 +18,15 @@ impl DirOffset {
     /// The place before the first name.
     pub const START: Self = Self(0);
 
-    /// The place behind `.` and `..`, which come before all other names.
+    /// The place after `.` and `..`, which come before all other names.
     pub const AFTER_DOTS: Self = Self(2);
 }
 
 /// The root's number, by FUSE's rule.
 pub const ROOT: InodeNo = InodeNo(1);
 
-/// The first number that a directory or an object may have. Those between the root's and this one belong to
-/// the daemon's own files.
+/// The first number that a directory or an object may have. Numbers between the root's and this one belong to the
+/// daemon's own files.
 pub(crate) const FIRST_FREE: InodeNo = InodeNo(16);
 
 impl fmt::Display for InodeNo {

@@ -1,4 +1,4 @@
-//! What is open: handles, when files were opened, their readers, and whether the kernel reads them by itself.
+//! Open files: handles, the clock of opens, readers, and passthrough.
 
 pub(crate) mod handle_table;
 pub(crate) mod open_clock;

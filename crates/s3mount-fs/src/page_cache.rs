@@ -1,10 +1,10 @@
-//! How files use the kernel's page cache.
+//! The files' use of the kernel's page cache.
 //!
 //! - [`direct`]: the policy that decides which large files are opened around the page cache, and
 //!   [`direct_io`], which follows it;
-//! - [`map_reads`]: the policy that recognises random reads of maps by the shape of the kernel's READs;
+//! - [`map_reads`]: the policy that recognises random reads of maps by the pattern of the kernel's READs;
 //! - [`map_table`]: the files that are read at random through maps, and their kinds;
-//! - [`fills`]: sorts the READs that fill the page cache. Some are refused.
+//! - [`fills`]: sorts the READs that fill the page cache, and refuses some.
 
 pub(crate) mod direct;
 pub(crate) mod direct_io;
@@ -27,14 +27,14 @@ use self::map_table::MapTable;
 use crate::numbers::InodeNo;
 use crate::tree::inode::InodeTable;
 
-/// How the files of a mount use the kernel's page cache.
+/// The use of the kernel's page cache by the files of a mount.
 #[derive(Debug)]
 pub(crate) struct PageCache {
     direct_io: DirectIo,
     fills: Fills,
 }
 
-/// How an open file uses it.
+/// The use of the page cache by an open file.
 #[derive(Debug)]
 pub(crate) struct OpenPages {
     /// Set for a large file if `--direct-io auto` is on.
@@ -43,7 +43,7 @@ pub(crate) struct OpenPages {
 }
 
 impl OpenPages {
-    /// Whether `--direct-io auto` leaves the page cache out.
+    /// Whether `--direct-io auto` bypasses the page cache.
     pub(crate) fn is_direct(&self) -> bool {
         self.large.as_ref().is_some_and(OpenLarge::is_direct)
     }
@@ -59,20 +59,20 @@ impl PageCache {
         Self { direct_io, fills: Fills::new(inodes) }
     }
 
-    /// A file is opened by the process `pid`. If its way is `decided`, it is no question of `--direct-io auto`.
+    /// Notes that the process `pid` opens a file. If the mode is `decided`, `--direct-io auto` has no say.
     pub(crate) fn on_open(&self, ino: InodeNo, file: &File, pid: u32, decided: bool) -> OpenPages {
         let large = if decided { None } else { self.direct_io.on_open(ino, file, pid) };
         OpenPages { large, fills: self.fills.on_open(ino, file.size) }
     }
 
-    /// A READ of `len` bytes.
+    /// Notes a READ of `len` bytes.
     pub(crate) fn on_read(&self, open: &OpenPages, reader: &ObjectReader, len: usize) {
         if let Some(large) = &open.large {
             self.direct_io.on_read(large, reader, len);
         }
     }
 
-    /// A READ by which the kernel fills its page cache: says whether it is served.
+    /// Decides whether to serve a READ by which the kernel fills its page cache.
     pub(crate) fn on_fill(&self, open: &OpenPages, reader: &ObjectReader, offset: u64, len: usize) -> Answer {
         if let Some(large) = &open.large {
             self.direct_io.on_fill(large, reader, offset, len, self.maps().readahead_bytes());
@@ -81,7 +81,7 @@ impl PageCache {
         self.fills.sort(&open.fills, reader, range)
     }
 
-    /// A file is closed.
+    /// Notes that a file is closed.
     pub(crate) fn on_close(&self, open: &OpenPages, size: u64) {
         if let Some(large) = &open.large {
             self.direct_io.on_close(large, size);
@@ -93,7 +93,7 @@ impl PageCache {
         self.direct_io.keep_page_cache();
     }
 
-    /// Waits until pages that were refused slow a reader down. Only one caller may wait at a time.
+    /// Waits until refused pages slow a reader down. Only one caller may wait at a time.
     pub(crate) async fn refused_pages(&self) -> (InodeNo, ByteRange) {
         self.fills.refused_pages().await
     }
@@ -103,7 +103,7 @@ impl PageCache {
         self.fills.maps()
     }
 
-    /// What `--direct-io auto` has decided.
+    /// The decisions of `--direct-io auto`.
     pub(crate) fn counts(&self) -> Counts {
         self.direct_io.counts()
     }

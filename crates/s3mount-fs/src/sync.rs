@@ -1,6 +1,6 @@
 //! Locks, atomics and tasks of this crate, from one place so that a model checker can replace them.
 //!
-//! Time comes from tokio's clock ([`tokio::time::Instant`]), which tests pause and move on by hand.
+//! Time comes from tokio's clock ([`tokio::time::Instant`]), which tests pause and advance by hand.
 
 use std::future::Future;
 
@@ -37,7 +37,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     runtime.spawn(task)
 }
 
-/// Runs `task` as one of the checker's own.
+/// Runs `task` as one of the checker's tasks.
 #[cfg(feature = "shuttle")]
 pub(crate) fn spawn<T: Send + 'static>(
     _: &Handle,

@@ -1,4 +1,4 @@
-//! The tree that the kernel knows: inodes, and the locks of names that are being changed.
+//! The tree that the kernel knows: inodes, and the locks for changes of names.
 
 pub(crate) mod inode;
 pub(crate) mod tree_locks;

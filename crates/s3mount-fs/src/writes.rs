@@ -1,4 +1,4 @@
-//! What is said of writing: the means, the rights, and what is asked for.
+//! The means and the rights to write, and the requests for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,14 @@ use crate::numbers::InodeNo;
 use crate::open::reader_slot::ReaderSlot;
 use crate::tree::tree_locks::TreeLocks;
 
-/// What a mount may do to objects that are there.
+/// What a mount may do to existing objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Delete them.
     pub may_delete: bool,
     /// Replace them.
     pub may_overwrite: bool,
-    /// How many objects a folder may hold that is renamed. With 0, only folders are renamed of which the store
-    /// knows nothing.
+    /// The most objects in a folder that is renamed. With 0, only folders without objects in the store are renamed.
     pub folder_rename_limit: usize,
 }
 
@@ -54,22 +53,22 @@ impl Rights {
     }
 }
 
-/// The means to write objects, and what may be done to them.
+/// The means to write objects, and the rights.
 #[derive(Clone, Debug)]
 pub struct Writes {
-    /// Writes files, and knows the bucket in which objects are deleted and copied.
+    /// Writes files, and has the bucket in which objects are deleted and copied.
     pub writer: Writer,
-    /// What may be done.
+    /// What the mount may do.
     pub rights: Rights,
-    /// What new objects have beside their bytes. Without a media type, that goes by the extension of the name.
+    /// The metadata of new objects. A missing media type follows from the extension of the name.
     pub object: NewObject,
-    /// How long `close` of a file that was opened to append may leave it unpublished. Zero: it waits.
+    /// How long `close` may leave a file unpublished that was opened to append. Zero: `close` waits.
     pub append_delay: Duration,
     /// Whether fsync makes an object of the file.
     pub publishes_on_fsync: bool,
 }
 
-/// What a mount that writes knows. A mount that only reads has it, too, and it stays empty there.
+/// The state of writing. A mount that only reads has it, too, and it stays empty there.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// Unset if no object may be written.
@@ -80,9 +79,9 @@ pub(crate) struct Writing {
     pub(crate) tree_locks: TreeLocks,
     /// Files that programs append to again and again.
     pub(crate) logs: Arc<Logs>,
-    /// Opens that have to be repeated.
+    /// Opens that the kernel has to repeat.
     pub(crate) detached: Detached,
-    /// Files that are being made shorter.
+    /// Files that are being cut.
     pub(crate) cuts: Arc<Cuts>,
 }
 
@@ -108,7 +107,7 @@ pub struct WriteOpen {
     pub is_exclusive: bool,
 }
 
-/// Who opens a file for writing.
+/// The thread that opens a file for writing.
 #[derive(Clone)]
 pub struct Opener {
     /// The thread, or 0 if it is not known.
@@ -117,14 +116,14 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// A thread, which `is_waiting` tells to wait still. Once it is killed, others may open the file, and write to it,
-    /// before its own open goes on: that must change nothing any more.
+    /// A thread; `is_waiting` returns whether it still waits. When it is killed, others may open the file, and write to
+    /// it, before its own open continues: that open must change nothing any more.
     pub fn new(thread: u32, is_waiting: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { thread, is_waiting: Arc::new(is_waiting) }
     }
 
     /// # Errors
-    /// An error that nobody gets, if the thread does not wait any more.
+    /// An error that no caller gets, if the thread does not wait any more.
     pub(crate) fn check(&self) -> Result<(), FsError> {
         if (self.is_waiting)() { Ok(()) } else { Err(FsError::Outdated) }
     }
@@ -142,16 +141,16 @@ impl From<u32> for Opener {
     }
 }
 
-/// What is known of the process that closes a descriptor.
+/// The process that closes a descriptor.
 pub trait Closer: Send {
     /// Whether a thread is of the process.
     fn is_of(&self, thread: u32) -> bool;
 
-    /// Whether the process has another descriptor of the file `ino`, if that can be known.
+    /// Whether the process has another descriptor of the file `ino`, if that is known.
     fn has_another(&self, ino: InodeNo) -> Option<bool>;
 }
 
-/// Knows the threads of a process, and none of its descriptors.
+/// A closer with known threads, and unknown descriptors.
 impl<F: Fn(u32) -> bool + Send> Closer for F {
     fn is_of(&self, thread: u32) -> bool {
         self(thread)
@@ -162,15 +161,15 @@ impl<F: Fn(u32) -> bool + Send> Closer for F {
     }
 }
 
-/// An open draft. One that is only read follows its inode once it is a version.
+/// An open draft. One that is only read follows its inode when it has become a version.
 #[derive(Debug)]
 pub(crate) struct OpenDraft {
     pub(crate) ino: InodeNo,
     pub(crate) file: Arc<DraftFile>,
     pub(crate) how: WriteOpen,
-    /// Set if it may change the file.
+    /// Set if the handle may change the file.
     pub(crate) writer: Option<WriterId>,
-    /// Whether it goes through the kernel's page cache.
+    /// Whether the handle uses the kernel's page cache.
     pub(crate) is_cached: bool,
     pub(crate) slot: ReaderSlot,
 }
@@ -187,19 +186,20 @@ impl OpenDraft {
     }
 }
 
-/// Where the bytes of a WRITE go.
+/// The position of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// To this offset.
+    /// At this offset.
     Offset(u64),
-    /// To the end of the file, wherever that is by then.
+    /// At the end that the file has by then.
     End,
-    /// To this offset, as far as the file reaches by then: they are pages of a map.
+    /// At this offset, up to the end that the file has by then: the bytes are pages of a map.
     Pages(u64),
 }
 
 impl To {
-    /// Where `len` bytes go in a file of `size` bytes, which is only asked for where it matters, and how many of them.
+    /// The offset and the length of a WRITE of `len` bytes to a file of `size` bytes. `size` is only called if it
+    /// matters.
     pub(crate) fn range(self, size: impl FnOnce() -> u64, len: usize) -> (u64, usize) {
         match self {
             To::Offset(offset) => (offset, len),
@@ -211,16 +211,16 @@ impl To {
         }
     }
 
-    /// Whether these bytes, of which `len` are left, lie behind the end of the file.
+    /// Whether these bytes, of which `len` are left, lie beyond the end of the file.
     pub(crate) fn is_behind(self, len: usize) -> bool {
         len == 0 && matches!(self, To::Pages(_))
     }
 }
 
-/// What is left to do of a WRITE before its answer.
+/// The deferred work of a WRITE, to do before its answer.
 #[derive(Debug)]
 pub enum Deferred {
-    /// The caller waits until files are kept in the disk cache.
+    /// The caller waits until files are in the disk cache.
     Warm(WarmRequest),
     /// The bytes wait for memory, or for bytes around them.
     Write(DeferredWrite),
@@ -233,7 +233,7 @@ pub struct DeferredWrite {
     pub(crate) writer: WriterId,
     pub(crate) thread: u32,
     pub(crate) to: To,
-    /// The draft's turn, if it is the write's by now. Some of the bytes may be there.
+    /// The draft's turn, if the write holds it by now. Some of the bytes may be written.
     pub(crate) turn: Option<Turn>,
     pub(crate) underway: UnderwayWrite,
     pub(crate) data: Bytes,

@@ -1,4 +1,4 @@
-//! Fetches files ahead of their readers: those that hints name, and those that the order of opens suggests.
+//! Prefetches files: those that hints name, and those that the order of opens suggests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -20,16 +20,15 @@ use s3mount_names::{File, NameKind};
 /// How often to check whether there is memory and a free request for the next hint.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Files hinted and then opened within the last so many opens are taken as already read in this epoch. An
-/// earlier open may belong to the epoch before.
+/// A hinted file that was opened within the last this many opens counts as already read in this epoch. An earlier open
+/// may belong to the epoch before.
 const JUST_NOW: u32 = 2048;
 
-/// After how many files that were opened in the order of their names the next ones are fetched ahead, and how
-/// many of these. Four files in order are rarely a coincidence. At 27 ms a file, 64 files ahead are 2,400
-/// files a second.
+/// After this many files that were opened in the order of their names, this many of the next ones are prefetched. Four
+/// files in order are rarely a coincidence. At 27 ms a file, 64 files ahead are 2,400 files a second.
 const OPENS: (u32, u32) = (4, 64);
 
-/// Fetches files ahead of their readers.
+/// Prefetches files.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     namespace: Arc<Namespace>,
@@ -53,9 +52,9 @@ impl Fetcher {
         Self { namespace, inodes, prefetcher, hints, passthrough, sequences }
     }
 
-    /// Fetches the next files of a directory ahead, if its files are opened in the order of their names. Call
-    /// this when a file is opened for the first time. For a file that was opened before
-    /// (`was_opened_before`), call it at the first READ, because the kernel may have the file's pages.
+    /// Prefetches the next files of a directory, if its files are opened in the order of their names. Call this when a
+    /// file is opened for the first time. For a file that was opened before (`was_opened_before`), call it at the first
+    /// READ, because the kernel may have the file's pages.
     pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
         let Some((parent, prefix, name)) = self.place(ino, key) else { return };
         let following = |after: &str, count| self.namespace.following(&prefix, after, count, NameKind::File);
@@ -68,8 +67,8 @@ impl Fetcher {
         });
     }
 
-    /// Notes that a file is opened which the kernel reads by itself. Nothing is fetched ahead for that: the
-    /// next files may be on the disk as well. The next file that is not there has those behind it fetched.
+    /// Notes that a file is opened that the kernel reads by itself. Prefetches nothing: the next files may be on the
+    /// disk, too. The next file that is not there starts the prefetch of those after it.
     pub(crate) fn pass_sequence(&self, ino: InodeNo, key: &str) {
         let Some((_, prefix, name)) = self.place(ino, key) else { return };
         let following = |after: &str, count| self.namespace.following(&prefix, after, count, NameKind::File);
@@ -83,7 +82,7 @@ impl Fetcher {
         Some((parent, prefix, name))
     }
 
-    /// Takes the next bytes from one writer of hints.
+    /// Adds the next bytes of one writer of hints.
     pub(crate) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
         if self.hints.push(writer, data, self.inodes.open_clock()) {
             spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), writer.clone()));
@@ -113,8 +112,7 @@ impl Fetcher {
         }
     }
 
-    /// Whether a file should be fetched. It should not if its reader has opened it meanwhile, or may have it
-    /// in the kernel's page cache.
+    /// Whether to fetch a file: not if its reader has opened it meanwhile, or may have it in the kernel's page cache.
     fn is_wanted(&self, found: &FetchTarget) -> bool {
         match &found.next {
             Next::Hint(hint) if hint.range.is_none() => {
@@ -146,10 +144,9 @@ impl Fetcher {
             }
             return;
         }
-        // GETs become free after a while. Memory may stay short because of hints that nobody reads, so the
-        // window is checked each time.
+        // GETs become free after a while. Unread hints may keep memory short, so the window is checked each time.
         let range = loop {
-            // Its reader may have opened it meanwhile.
+            // The reader may have opened the file meanwhile.
             if !self.is_wanted(&found) {
                 return;
             }
@@ -172,7 +169,7 @@ struct FetchTarget {
     next: Next,
 }
 
-/// Fetches what a writer's hints name, in their order, as far ahead as there is room.
+/// Fetches the files and ranges of a writer's hints, in their order, as far ahead as there is room.
 async fn follow(fetcher: Weak<Fetcher>, writer: Arc<HintWriter>) {
     let mut look_ups = VecDeque::new();
     loop {

@@ -25,9 +25,9 @@ use self::window::HintWindow;
 use crate::open::open_clock::OpenClock;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
-/// The memory for all queued hints, in bytes. A writer may use as much as it leaves to the others, so a
-/// single writer may use half. That is enough for the 1,281,167 paths of ImageNet, of 25 bytes each. Further
-/// hints are refused and counted.
+/// The memory for all queued hints, in bytes. A writer may use as much as is left for the others, so a single writer
+/// may use half. That is enough for the 1,281,167 paths of ImageNet, of 25 bytes each. Further hints are refused and
+/// counted.
 const MAX_QUEUED: usize = 64 << 20;
 
 /// The most guesses in the queue.
@@ -37,31 +37,30 @@ const MAX_GUESSED: usize = 512;
 /// does not wait for 1,000 cold folders. Names in one folder wait for each other.
 const LOOK_UPS: usize = 192;
 
-/// How long after a hint the daemon guesses nothing in the same folder. Who writes hints knows better.
+/// How long after a hint the daemon makes no guesses in the same folder. A program that writes hints knows better.
 const HINTED_FOLDER_MEMORY: Duration = Duration::from_secs(30);
 
 /// How many hinted folders are remembered. When there are more, all are forgotten.
 const MAX_HINTED_FOLDERS: usize = 10_000;
 
-/// When a file that was opened before turns out not to be in the kernel's page cache, so many others have to
-/// be found there before hints of such files are skipped again. With 8, hints are followed if more than one
-/// file in nine is not in the page cache. The sum is [`MOST_HITS_NEEDED`] at most.
+/// When the page cache misses a file that was opened before, this many hits are needed before hints of such files are
+/// skipped again. With 8, hints are followed if more than one file in nine is a miss. The sum is [`MOST_HITS_NEEDED`]
+/// at most.
 const HITS_PER_MISS: u32 = 8;
 const MOST_HITS_NEEDED: u32 = 32;
 
 /// The hints of all writers.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// The writers that have something in their queue or window. A task follows each of them.
+    /// The writers with hints in their queue or window. A task follows each of them.
     running: Mutex<Vec<Arc<HintWriter>>>,
     /// The writer of the daemon's own guesses.
     guesser: Arc<HintWriter>,
     queued_bytes: AtomicUsize,
-    /// The prefixes of folders that hints named, and when they did so last.
+    /// The prefixes of folders that hints named, and the time of the last hint of each.
     hinted_folders: Mutex<HashMap<Arc<str>, Instant>>,
     refused: AtomicU64,
-    /// How many more files have to be found in the kernel's page cache before other files that were opened
-    /// before are taken to be there, too.
+    /// How many more hits in the kernel's page cache are needed before all files that were opened before count as hits.
     hits_needed: AtomicU32,
 }
 
@@ -102,8 +101,8 @@ pub(crate) enum Todo {
 }
 
 impl Hints {
-    /// Takes the bytes that a writer wrote at the time `given_at`. Returns whether the caller has to start a
-    /// task that follows this writer.
+    /// Adds the bytes that a writer wrote at the time `given_at`. Returns whether the caller has to start a task that
+    /// follows this writer.
     pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], given_at: OpenClock) -> bool {
         let mut state = lock(&writer.0);
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
@@ -116,8 +115,8 @@ impl Hints {
         self.run(writer, state, is_needed)
     }
 
-    /// Takes guesses of files below `prefix`, as many as there is room for, unless a hint named this folder
-    /// lately. Returns the writer of guesses if the caller has to start a task that follows it.
+    /// Adds guesses of files below `prefix`, as many as there is room for, unless a hint named this folder lately.
+    /// Returns the writer of guesses if the caller has to start a task that follows it.
     pub(crate) fn guess(
         &self,
         prefix: &str,
@@ -202,7 +201,7 @@ impl Hints {
         Some(next)
     }
 
-    /// Notes that a hint or guess has come into the window, or that it leads nowhere.
+    /// Notes that a hint or guess was put into the window, or was dropped.
     pub(crate) fn followed(&self, writer: &HintWriter) {
         lock(&writer.0).looked_up -= 1;
     }
@@ -216,7 +215,7 @@ impl Hints {
         folders.insert(prefix.clone(), now);
     }
 
-    /// Drops from a writer's window what was read, and what will not be read any more.
+    /// Drops hints from a writer's window that were read, or will not be read any more.
     pub(crate) fn look(&self, writer: &HintWriter, opens: OpenClock, now: Instant) {
         self.look_at(&mut lock(&writer.0), opens, now);
     }
@@ -226,7 +225,7 @@ impl Hints {
         if state.window.look(opens, now, is_unread, |reader, range| reader.let_go(range)) {
             tracing::info!(
                 hints_queued = state.queue.len(),
-                "nobody reads what hints named: they are dropped"
+                "hinted files are not read: the hints are dropped"
             );
             self.queue(state, |queue| *queue = HintQueue::default());
             state.guessed.clear();
@@ -272,14 +271,14 @@ impl Hints {
         lock(&writer.0).window.put(reader, range, source, opens, Instant::now());
     }
 
-    /// Puts a file into a writer's window that the kernel will read by itself. It stays there until it is
-    /// opened, or is taken for skipped.
+    /// Puts a file into a writer's window that the kernel will read by itself. It stays there until it is opened, or
+    /// counts as skipped.
     pub(crate) fn keep_whole(&self, writer: &HintWriter, reader: Arc<ObjectReader>, opens: OpenClock) {
         lock(&writer.0).window.put_whole(reader, opens, Instant::now());
     }
 
-    /// Notes that a file is opened that lies on a disk as a whole. If it `is_passthrough`, nobody will read
-    /// what was fetched of it before.
+    /// Notes that a file is opened that lies whole on a disk. If it `is_passthrough`, no reader needs what was fetched
+    /// of it before.
     pub(crate) fn on_open_whole(&self, reader: &Arc<ObjectReader>, is_passthrough: bool) {
         for writer in self.running() {
             let is_it = |known: &Arc<ObjectReader>| Arc::ptr_eq(known, reader);
@@ -288,8 +287,8 @@ impl Hints {
         }
     }
 
-    /// The next large file that hints name and that nobody reads yet. The reader of `before` is expected to
-    /// go on with it. Each file is returned once. Its reader lives as long as the hint.
+    /// The next large file that hints name and that is not read yet. The reader of `before` is expected to read it
+    /// next. Each file is returned once. Its reader lives as long as the hint.
     pub(crate) fn take_successor(&self, before: &Arc<ObjectReader>) -> Option<Arc<ObjectReader>> {
         let may_follow = |reader: &Arc<ObjectReader>, range| {
             !Arc::ptr_eq(reader, before) && !reader.is_small() && reader.is_unread(range)
@@ -297,8 +296,7 @@ impl Hints {
         self.running().iter().find_map(|writer| lock(&writer.0).window.take_next(may_follow).cloned())
     }
 
-    /// Notes that a file is closed that had been opened before. If it `was_read`, it was not in the kernel's
-    /// page cache.
+    /// Notes that a file that was opened before is closed. If it `was_read`, it was not in the kernel's page cache.
     pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
         let next = |hits_needed: u32| {
             if was_read {

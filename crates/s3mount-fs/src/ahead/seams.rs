@@ -45,7 +45,7 @@ impl FolderNames for Folder<'_> {
 }
 
 impl Seams {
-    /// Joins files that `hints` name. Without a hint, the next file is the next in the order of names.
+    /// Joins the files that `hints` name. Without a hint, the next file is the next in the order of names.
     pub(crate) fn new(
         namespace: Arc<Namespace>,
         inodes: Arc<InodeTable>,
@@ -56,8 +56,8 @@ impl Seams {
         Self { namespace, inodes, prefetcher, hints, passthrough, successors: Successors::default() }
     }
 
-    /// Notes that a large file was opened, and which file is expected next. Small files are fetched whole,
-    /// and ahead in another way.
+    /// Notes that a large file was opened, and which file is expected next. Small files are prefetched whole, in
+    /// another way.
     pub(crate) fn on_open(&self, ino: InodeNo, reader: &ObjectReader) {
         let Some((parent, _)) = self.inodes.parent_and_name(ino).filter(|_| !reader.is_small()) else {
             return;
@@ -65,7 +65,7 @@ impl Seams {
         let (prefix, name) = folder_and_name(reader.object().key());
         let names = Folder { seams: self, parent, prefix };
         let before = self.inodes.open_clock().earlier(1);
-        // Readers that were held are dropped without the lock.
+        // Held readers are dropped without the lock.
         drop(self.successors.on_open(&Arc::from(prefix), name, before, &names));
     }
 
@@ -84,7 +84,7 @@ impl Seams {
     }
 }
 
-/// Finds the next file after that of `reader`, and joins the two. A hint goes before the order of names.
+/// Finds the next file after that of `reader`, and joins the two. A hint overrides the order of names.
 async fn join_successor(seams: Weak<Seams>, ino: InodeNo, reader: Arc<ObjectReader>) {
     let Some(seams) = seams.upgrade() else { return };
     if let Some(hinted) = seams.hints.take_successor(&reader) {

@@ -1,10 +1,10 @@
-//! Detects files that are opened in the order of their names, so that the next ones may be fetched ahead.
-//! Subdirectories that are listed in order are detected in the same way.
+//! Detects files that are opened in the order of their names, so that the next ones can be prefetched. Subdirectories
+//! that are listed in order are detected in the same way.
 //!
 //! A *sequence* is a position in a directory that moves on by a few names from one open to the next. Several
 //! readers may read one directory, each with its own sequence. Many readers may also share one sequence: then
-//! its opens come a little out of order. A reader that takes each eighth name, as one of eight ranks does, is
-//! not a sequence. If the next files were fetched for it, nobody would read seven of eight.
+//! its opens come a little out of order. A reader that takes each eighth name, as one of eight ranks does, is not a
+//! sequence. If the next files were fetched for it, seven of eight would not be read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ struct Sequence {
     recent: VecDeque<Box<str>>,
     /// The furthest name that was opened.
     at: Box<str>,
-    /// How many names were opened, and how many names lie between the first and the last of them.
+    /// How many names were opened, and how many lie between the first and the last of them.
     opened: u32,
     passed: u32,
-    /// The furthest name that was fetched ahead.
+    /// The furthest name that was prefetched.
     planned: Box<str>,
-    /// Which open of all was its last.
+    /// The number of its last open, among all opens.
     last_open: u64,
 }
 
@@ -62,15 +62,15 @@ pub(crate) struct SequenceDetector {
 }
 
 impl SequenceDetector {
-    /// A sequence is believed after `believed_after` opens. Then at most `most_ahead` names are fetched ahead
-    /// of it, and never more than it has opened. This bounds the cost of a wrong guess.
+    /// A sequence is followed after `believed_after` opens. Then at most `most_ahead` names are fetched ahead of it,
+    /// and never more than it has opened. This bounds the cost of a wrong guess.
     pub(crate) fn new(believed_after: u32, most_ahead: u32) -> Self {
         Self { sequences: Mutex::default(), opens: AtomicU64::new(0), believed_after, most_ahead }
     }
 
-    /// Notes that `name` in the directory `prefix` is opened. Begins to `fetch` the names that are to be fetched now.
-    /// `following` returns up to a number of names behind a name. Whoever opens one of the names to fetch comes here
-    /// before that, or finds that its fetch has begun: else it would be fetched once more after it was read.
+    /// Notes that `name` in the directory `prefix` is opened. Calls `fetch` for the names to fetch now. `following`
+    /// returns up to a number of names after a name. An open of one of the names to fetch either comes here before, or
+    /// finds that its fetch has begun: else it would be fetched once more after it was read.
     pub(crate) fn on_open(
         &self,
         prefix: &Arc<str>,
@@ -85,7 +85,8 @@ impl SequenceDetector {
         if let Some((sequence, others)) = sequences.split_last_mut() {
             let mut ahead = self.plan(sequence, following);
             let sequence = &*sequence;
-            // Who takes names far out of order has opened some of them already. Who walks the directory once more has not.
+            // A reader that takes names far out of order has opened some of them already. A reader that walks the
+            // directory once more has not.
             let is_beside = |other: &&Sequence| {
                 other.prefix == *prefix && sequence.last_open - other.last_open < RECENT as u64
             };
@@ -95,7 +96,7 @@ impl SequenceDetector {
         }
     }
 
-    /// Notes as [`on_open`](Self::on_open) does that `name` is opened, and plans nothing.
+    /// Notes that `name` is opened, as [`on_open`](Self::on_open), but plans nothing.
     pub(crate) fn pass(
         &self,
         prefix: &Arc<str>,
@@ -105,8 +106,7 @@ impl SequenceDetector {
         self.follow(&mut lock(&self.sequences), prefix, name, &following);
     }
 
-    /// Finds the sequence that goes on with `name`, or begins one. Returns whether the last of the sequences
-    /// has moved on.
+    /// Finds the sequence that `name` continues, or begins one. Returns whether the last of the sequences has moved on.
     fn follow(
         &self,
         sequences: &mut Vec<Sequence>,
@@ -163,7 +163,7 @@ impl SequenceDetector {
         true
     }
 
-    /// The names to fetch now, for a sequence that has just moved on.
+    /// Plans the names to fetch now, for a sequence that has just moved on.
     fn plan(
         &self,
         sequence: &mut Sequence,

@@ -1,9 +1,9 @@
 //! Predicts which large file is opened next. Its beginning may be fetched while the file before it is read to
 //! its end.
 //!
-//! At each open, the reader is expected to go on with a later name of the folder: the first that is not open,
-//! that no other reader is expected to open, and that was not read since this reader began. So several
-//! readers may go through one folder, each through its own names, or all through one queue.
+//! At each open, the reader is expected to read a later name of the folder next: the first that is not open, that no
+//! other reader is expected to open, and that was not read since this reader began. So several readers may go through
+//! one folder, each through its own names, or all through one queue.
 //!
 //! A right prediction earns the folder trust, and a wrong one costs it trust. A folder is trusted after the
 //! first two opens in order, and no longer after two wrong predictions in a row. Predictions are checked at
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use crate::open::open_clock::OpenClock;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// How many folders are known. The one that was read least recently leaves first.
+/// How many folders are known. The one that was read least recently is dropped first.
 const FOLDERS: usize = 64;
 
-/// How many files of a folder are expected at a time: one for each reader, and some that were wrong.
+/// How many files of a folder are expected at a time: one for each reader, and some wrong ones.
 const MOST_EXPECTED: usize = 64;
 
-/// How many names behind an open one are examined. As many readers may go through one queue.
+/// How many names after an open one are examined. As many readers may share one queue.
 const MOST_BETWEEN: usize = 64;
 
 /// The least and the most trust. Two wrong predictions in a row use up the most.
@@ -37,9 +37,9 @@ struct Expected<R> {
     by: Box<str>,
     /// When its reader began in this folder.
     since: OpenClock,
-    /// Set once the file before it is closed: after how many more opens the prediction is wrong.
+    /// Set when the file before it is closed: the number of further opens after which the prediction counts as wrong.
     left: Option<usize>,
-    /// Keeps the bytes that were fetched of it.
+    /// The reader that keeps the prefetched bytes of the file.
     held: Option<R>,
 }
 
@@ -52,15 +52,15 @@ struct Folder<R> {
     expected: VecDeque<Expected<R>>,
 }
 
-/// What is known of the names in a folder.
+/// The known names of a folder.
 pub(crate) trait FolderNames {
-    /// Up to `count` names behind `after`, in order.
+    /// Up to `count` names after `after`, in order.
     fn following(&self, after: &str, count: usize) -> Vec<Box<str>>;
     /// Whether `name` was opened after the time `since`.
     fn is_opened(&self, name: &str, since: OpenClock) -> bool;
 }
 
-/// The files that are expected, in all folders. While an `R` is held, the bytes that it fetched are kept.
+/// The expected files, in all folders. While an `R` is held, the bytes that it fetched are kept.
 #[derive(Debug)]
 pub(crate) struct Successors<R>(Mutex<Vec<Folder<R>>>);
 
@@ -112,7 +112,7 @@ impl<R> Successors<R> {
     }
 
     /// Notes that `name` in the folder `prefix` was opened. `before` is the time just before this open.
-    /// Returns readers that need not be held any more.
+    /// Returns readers that need no longer be held.
     pub(crate) fn on_open(
         &self,
         prefix: &Arc<str>,
@@ -130,7 +130,7 @@ impl<R> Successors<R> {
             }
         };
         let is_open = folder.is_open(name);
-        // The files that are open were opened earlier in the same pass.
+        // The open files were opened earlier in the same pass.
         let mut since = before.earlier(folder.open.len());
         let mut done = Vec::new();
         if !is_open {
@@ -184,8 +184,7 @@ impl<R> Successors<R> {
             return None;
         }
         if !folder.is_followed(name) {
-            // Another reader opened the file that this one was expected to open, or `name` is only expected
-            // itself.
+            // Another reader opened the file that this one was expected to open, or `name` itself is only expected.
             let since = folder.since(name)?;
             folder.expect(name, since, names);
         }
@@ -212,7 +211,7 @@ mod tests {
     use super::{FolderNames, Successors};
     use crate::open::open_clock::OpenClock;
 
-    /// A folder of so many files, and when each was opened last.
+    /// A folder with a number of files, and the last open of each.
     struct Files(usize, RefCell<HashMap<Box<str>, OpenClock>>, RefCell<u32>);
 
     impl FolderNames for Files {

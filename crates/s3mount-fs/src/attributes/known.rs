@@ -1,9 +1,9 @@
-//! The attributes of versions that were asked for.
+//! The attributes of versions, from HEADs.
 //!
-//! A listing does not bring them, so each version costs a HEAD once. What was found holds for the version: its
-//! ETag and the time at which it was written. The time counts because a copy of an object onto itself, by which
-//! attributes are changed, keeps the ETag. Two such copies within a second have the same time. So what is found
-//! shortly after that time holds for some seconds only, and is then asked for once more.
+//! A listing does not contain them, so each version costs one HEAD. The answer is valid for the version: its ETag and
+//! the time at which it was written. The time counts because attributes are changed by a copy of an object onto itself,
+//! which keeps the ETag. Two such copies within a second have the same time. So an answer from shortly after that time
+//! is valid for some seconds only, and is then asked for once more.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -24,24 +24,24 @@ use s3mount_names::time::millis;
 /// How many HEADs are in flight at once. S3 answers a HEAD in some 30 ms, so this is 2,000 a second.
 const AT_ONCE: usize = 64;
 
-/// How many versions a generation has. The inodes keep what the kernel knows, so only names that were listed and
-/// not yet given to the kernel are in need of this.
+/// How many versions a generation has. The inodes keep the attributes that the kernel knows, so only names that were
+/// listed and not yet given to the kernel need this.
 const GENERATION: usize = 8192;
 
-/// What is found within this time after a version was written may change without a trace: S3's times have whole
-/// seconds, and the clocks may differ by some.
+/// An answer within this time after a version was written may become wrong unnoticed: S3's times have whole seconds,
+/// and the clocks may differ by some.
 const UNSETTLED: Duration = Duration::from_secs(10);
 
-/// What was found of one version.
+/// The attributes of one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachedAttr {
     pub(crate) attr: StoredAttr,
-    /// Until when it holds; unset if it does for ever.
+    /// Until when they are valid; unset if for ever.
     until: Option<Instant>,
 }
 
 impl CachedAttr {
-    /// Whether it need not be asked for again.
+    /// Whether they are still valid.
     pub(crate) fn holds(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
     }
@@ -55,14 +55,14 @@ struct Known {
     found: CachedAttr,
 }
 
-/// Versions by key: those of late, and those before.
+/// Versions by key: the recent generation, and the one before.
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<Box<str>, Known>,
     old: HashMap<Box<str>, Known>,
 }
 
-/// Asks for attributes, and keeps what it has found.
+/// Asks for attributes, and caches them.
 #[derive(Debug)]
 pub(crate) struct KnownAttrs {
     bucket: WritableBucket,
@@ -73,7 +73,7 @@ pub(crate) struct KnownAttrs {
 }
 
 impl KnownAttrs {
-    /// Asks `bucket`, and `limit` is the longest time for an answer.
+    /// Asks `bucket`, and waits at most `limit` for an answer.
     pub(crate) fn new(bucket: WritableBucket, limit: Duration, mounted_at: SystemTime) -> Self {
         Self {
             bucket: bucket.with_timeout(limit),
@@ -89,7 +89,7 @@ impl KnownAttrs {
         self.mounted_at + self.started.elapsed()
     }
 
-    /// What is known of a version.
+    /// The known attributes of a version.
     pub(crate) fn get(&self, file: &File) -> Option<CachedAttr> {
         let generations = lock(&self.generations);
         let key = file.object.key();
@@ -98,7 +98,7 @@ impl KnownAttrs {
         is_same.then_some(known.found)
     }
 
-    /// Notes what a version has.
+    /// Notes the attributes of a version.
     pub(crate) fn note(&self, file: &File, attr: StoredAttr) -> CachedAttr {
         let is_settled = self.now().duration_since(file.mtime).is_ok_and(|age| age > UNSETTLED);
         let found = CachedAttr { attr, until: (!is_settled).then(|| Instant::now() + UNSETTLED) };
@@ -106,7 +106,7 @@ impl KnownAttrs {
         found
     }
 
-    /// Keeps what was found of a version before.
+    /// Keeps attributes of a version that were found before.
     pub(crate) fn keep(&self, file: &File, found: CachedAttr) {
         let known = Known { etag: file.object.etag().as_str().into(), modified: millis(file.mtime), found };
         let mut generations = lock(&self.generations);
@@ -116,7 +116,7 @@ impl KnownAttrs {
         generations.young.insert(file.object.key().into(), known);
     }
 
-    /// Asks for what a version has.
+    /// Asks for the attributes of a version.
     ///
     /// # Errors
     /// Those of the store. `Outdated` if another version is there.
@@ -132,7 +132,7 @@ impl KnownAttrs {
         Ok(())
     }
 
-    /// Asks for what many versions have, several at once. What can't be found out stays unknown.
+    /// Asks for the attributes of many versions, several at once. Those of failed requests stay unknown.
     pub(crate) async fn ask_all(&self, files: Vec<File>) {
         let asked = stream::iter(files).map(|file| async move {
             if let Err(error) = self.ask(&file).await {
@@ -142,7 +142,7 @@ impl KnownAttrs {
         asked.buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
-    /// The bytes of a short object.
+    /// Reads a short object.
     ///
     /// # Errors
     /// Those of the store.

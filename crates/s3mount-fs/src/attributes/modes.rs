@@ -1,8 +1,8 @@
-//! Which files may be run, on mounts that keep no attributes.
+//! Execute permissions, on mounts that keep no attributes.
 //!
-//! Installers, compilers and `git` set the bits by which a file may be run, and run it then. Objects have no such
-//! bits, so this mount remembers them for as long as it lives. They hold for what this mount has written, and for the
-//! versions for which a program has set them: what somebody else writes under such a name may not be run.
+//! Installers, compilers and `git` set the execute bits of a file, and then run it. Objects have no such bits, so this
+//! mount remembers them until it ends. They are valid for versions that this mount has written, and for those for which
+//! a program has set them: a version that another client writes under such a name may not be run.
 
 use std::collections::HashMap;
 
@@ -13,36 +13,36 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 /// How many files a generation has. Two of them take some megabytes at most.
 const GENERATION: usize = 8192;
 
-/// The bits that say who may run a file.
+/// The execute bits.
 const RUN: u32 = 0o111;
 
-/// What is remembered of one file.
+/// The execute bits of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Who may run it.
+    /// The bits.
     run: u32,
-    /// The version for which a program has set it. Unset for a file that was being written.
+    /// The version for which a program has set them. Unset for a file that was being written.
     version: Option<ETag>,
 }
 
 impl Mode {
-    /// Whether it is that of a version, which this mount may have written.
+    /// Whether the bits are valid for a version, which this mount may have written.
     pub(crate) fn is_of(&self, version: &ObjectId, is_written_here: impl FnOnce() -> bool) -> bool {
         self.version.as_ref() == Some(version.etag()) || is_written_here()
     }
 
-    /// The permissions of a file that others have by `file_mode`: nobody may run what he may not read.
+    /// The permissions of the file, where other files have `file_mode`: only users who may read it may run it.
     pub(crate) fn shown(&self, file_mode: u16) -> u16 {
         let readers = (file_mode & 0o444) >> 2;
-        // The bits are few enough.
+        // The bits fit.
         file_mode | self.run as u16 & readers
     }
 }
 
-/// Files by key: those of late, and those before.
+/// Files by key: the recent generation, and the one before.
 type Generations = [HashMap<Box<str>, Mode>; 2];
 
-/// The files that may be run. While there are none, a look costs one load.
+/// The files with execute bits. While there are none, a look-up costs one load.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
     has_any: AtomicBool,
@@ -69,7 +69,8 @@ impl Modes {
         self.has_any.load(Ordering::Relaxed).then(|| lock(&self.generations))
     }
 
-    /// A program sets the permissions of the file at `key`, which is this `version` unless it is being written.
+    /// Notes the permissions that a program sets for the file at `key`, which is this `version` unless it is being
+    /// written.
     pub(crate) fn set(&self, key: &str, permissions: u32, version: Option<&ETag>) {
         let run = permissions & RUN;
         if run == 0 {
@@ -80,7 +81,7 @@ impl Modes {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// What is remembered of the file at `key`.
+    /// The execute bits of the file at `key`.
     pub(crate) fn get(&self, key: &str) -> Option<Mode> {
         let generations = self.lock()?;
         generations.iter().find_map(|files| files.get(key)).cloned()
@@ -91,14 +92,14 @@ impl Modes {
         !self.has_any.load(Ordering::Relaxed)
     }
 
-    /// There is no file at `key` any more.
+    /// Forgets the file at `key`.
     pub(crate) fn remove(&self, key: &str) {
         if let Some(mut generations) = self.lock() {
             remove(&mut generations, key);
         }
     }
 
-    /// The file at `from` is at `to` now.
+    /// Moves the file at `from` to `to`.
     pub(crate) fn rename(&self, from: &str, to: &str) {
         let Some(mut generations) = self.lock() else { return };
         match remove(&mut generations, from) {
@@ -107,7 +108,7 @@ impl Modes {
         }
     }
 
-    /// All files below the prefix `from` are below the prefix `to` now.
+    /// Moves all files below the prefix `from` to the prefix `to`.
     pub(crate) fn move_below(&self, from: &str, to: &str) {
         let Some(mut generations) = self.lock() else { return };
         for files in &mut *generations {

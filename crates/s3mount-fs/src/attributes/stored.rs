@@ -1,9 +1,8 @@
-//! What is kept of a file's attributes, and how it is written down.
+//! The attributes that are stored with an object, and their text.
 //!
-//! s3fs, geesefs and rclone share the names: text of the user called `mode`, `uid`, `gid` and `mtime`, all in
-//! decimal digits. The mode has the type of the file in it, and the time is in seconds since 1970. s3fs and rclone
-//! also write fractions of seconds, which geesefs does not read. So whole seconds are written, and fractions
-//! are read and dropped.
+//! s3fs, geesefs and rclone share the names: user metadata called `mode`, `uid`, `gid` and `mtime`, all in decimal
+//! digits. The mode includes the type of the file, and the time is in seconds since 1970. s3fs and rclone also write
+//! fractions of seconds, which geesefs does not read. So whole seconds are written, and fractions are read and dropped.
 
 use std::time::SystemTime;
 
@@ -12,12 +11,11 @@ use s3mount_object::UserMetadata;
 use crate::attr::{Attr, FileKind};
 use s3mount_names::time::{millis, time};
 
-/// The bits of a mode that say who may do what. Those that give a program the rights of its owner or its group are not
-/// among them: whoever writes to the bucket could choose them, and a copy on another file system would have them. Nor is
-/// the sticky bit.
+/// The permission bits of a mode. Set-user-ID and set-group-ID are not among them: any writer of the bucket could set
+/// them, and a copy on another file system would have them. Nor is the sticky bit.
 const PERMISSIONS: u32 = 0o777;
 
-/// The attributes that are kept beside an object. What is unset was never set, or by a program that keeps none.
+/// The attributes that are stored with an object. Unset ones were never set, or by a program that stores none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredAttr {
     /// The type and the permission bits, as `st_mode` has them.
@@ -36,31 +34,31 @@ pub(crate) fn seconds(time: SystemTime) -> i64 {
 }
 
 impl StoredAttr {
-    /// Those of a new regular file.
+    /// The attributes of a new regular file.
     pub fn new_file(mode: u32, uid: u32, gid: u32) -> Self {
         let mode = Some(libc::S_IFREG | mode & PERMISSIONS);
         Self { mode, uid: Some(uid), gid: Some(gid), mtime: None }
     }
 
-    /// Those of a new symbolic link.
+    /// The attributes of a new symbolic link.
     pub fn new_link(uid: u32, gid: u32) -> Self {
         Self { mode: Some(libc::S_IFLNK | 0o777), uid: Some(uid), gid: Some(gid), mtime: None }
     }
 
-    /// Those of a new folder.
+    /// The attributes of a new folder.
     pub fn new_folder(mode: u32, uid: u32, gid: u32) -> Self {
         let mode = Some(libc::S_IFDIR | mode & PERMISSIONS);
         Self { mode, uid: Some(uid), gid: Some(gid), mtime: None }
     }
 
-    /// What the text beside an object says. What is no number counts as unset.
+    /// Parses the metadata of an object. A text that is no number counts as unset.
     pub(crate) fn of(metadata: &UserMetadata) -> Self {
         let number = |name| metadata.get(name)?.split('.').next()?.parse::<i64>().ok();
         let small = |name| number(name).and_then(|number| u32::try_from(number).ok());
         Self { mode: small("mode"), uid: small("uid"), gid: small("gid"), mtime: number("mtime") }
     }
 
-    /// Writes them down, in the place of those that were there.
+    /// Writes the attributes into the metadata, in place of the former ones.
     pub(crate) fn put_into(self, metadata: &mut UserMetadata) {
         let numbers = [("mode", self.mode), ("uid", self.uid), ("gid", self.gid)];
         let numbers = numbers.map(|(name, number)| (name, number.map(i64::from)));
@@ -72,14 +70,14 @@ impl StoredAttr {
         }
     }
 
-    /// What the file is. Only links are told apart: an object that another program made for a pipe or a device
-    /// is shown as a file.
+    /// The type of the file. Only links are recognised: an object that another program made for a pipe or a device is
+    /// shown as a file.
     pub(crate) fn kind(self) -> FileKind {
         let is_link = self.mode.is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFLNK);
         if is_link { FileKind::Link } else { FileKind::File }
     }
 
-    /// The attributes of an inode with these in the place of its own.
+    /// The attributes of an inode, with these in place of its own.
     pub(crate) fn shown_in(self, attr: Attr) -> Attr {
         Attr {
             kind: self.kind(),
@@ -92,7 +90,7 @@ impl StoredAttr {
     }
 }
 
-/// Attributes that a program sets. What is unset stays.
+/// Attributes that a program sets. Unset ones stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
     /// The permission bits.
@@ -135,7 +133,7 @@ impl AttrChange {
         }
     }
 
-    /// What is left of the change where a file shows `attr` already, and what the flags say elsewhere.
+    /// What is left of the change for a file that shows `attr`, and otherwise the values of the flags.
     pub(crate) fn beyond(self, attr: Attr, mode: u16, uid: u32, gid: u32) -> Self {
         let is_same = |time| matches!(time, NewTime::At(time) if seconds(time) == seconds(attr.mtime));
         let (shown, owner, group) =
@@ -196,7 +194,7 @@ mod tests {
         assert_eq!(change.applied_to(StoredAttr::default(), UNIX_EPOCH).mode, Some(0o100_755));
         assert!(change.beyond(shown, 0o644, 0, 0).is_empty(), "nothing is to be written");
         let touched = AttrChange { mtime: Some(NewTime::Now), ..AttrChange::default() };
-        assert_eq!(touched.applied_to(stored, UNIX_EPOCH).mode, stored.mode, "what others have stored stays");
+        assert_eq!(touched.applied_to(stored, UNIX_EPOCH).mode, stored.mode, "attributes of others stay");
     }
 
     #[test]

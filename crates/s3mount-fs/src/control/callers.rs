@@ -1,4 +1,4 @@
-//! Whose calls have no answer yet. Whoever mounts the filesystem knows.
+//! Threads whose calls have no answer yet. The crate that mounts the filesystem knows them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A thread whose call has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The thread. 0 stands for a thread of the kernel.
+    /// The thread. 0 is a thread of the kernel.
     pub pid: u32,
     /// How long it has waited.
     pub waits: Duration,
@@ -15,7 +15,7 @@ pub struct Caller {
 
 type WhoWaits = Box<dyn Fn() -> Vec<Caller> + Send + Sync>;
 
-/// Knows who waits. Unset where the filesystem is not mounted.
+/// Returns the waiting callers. Unset if the filesystem is not mounted.
 #[derive(Default)]
 pub(crate) struct Callers(OnceLock<WhoWaits>);
 
@@ -26,13 +26,13 @@ impl fmt::Debug for Callers {
 }
 
 impl Callers {
-    /// Sets the function that knows. It can be set once.
+    /// Sets the function that returns the callers. It can be set once.
     pub(crate) fn set(&self, who_waits: impl Fn() -> Vec<Caller> + Send + Sync + 'static) {
-        // Whoever mounts sets it, and does so once.
+        // The mounting crate sets it once.
         let _ = self.0.set(Box::new(who_waits));
     }
 
-    /// Those who wait now.
+    /// The callers that wait now.
     pub(crate) fn now(&self) -> Vec<Caller> {
         self.0.get().map(|who_waits| who_waits()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a mount tells of itself: its metrics, its events, and whose calls wait.
+//! The metrics of a mount, its events, and its waiting callers.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ pub(crate) struct Instruments {
     pub(crate) metrics: Arc<FsMetrics>,
     /// All metrics.
     pub(crate) registry: Registry,
-    /// Where events are noted while somebody listens.
+    /// Records events while a listener is there.
     pub(crate) recorder: Arc<Recorder>,
-    /// Who knows whose calls have no answer yet.
+    /// Returns the callers without an answer.
     pub(crate) callers: Callers,
 }
 

@@ -1,4 +1,4 @@
-//! What programs write to `.s3mount/keep`: the files that they want in the disk cache.
+//! Parses what programs write to `.s3mount/keep`: the paths of files to warm in the disk cache.
 
 use crate::ahead::hints::hint::{Hint, Line};
 use crate::open::open_clock::OpenClock;
@@ -8,12 +8,12 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug, Default)]
 pub(crate) struct KeepFile(Mutex<Line>);
 
-/// What a WRITE to `.s3mount/keep` asks for. Its caller waits until that is kept.
+/// The files that a WRITE to `.s3mount/keep` names. Its caller waits until they are in the disk cache.
 #[derive(Debug)]
 pub struct WarmRequest(pub(crate) Vec<Option<Hint>>);
 
 impl KeepFile {
-    /// Takes bytes, and returns what the lines ask for that end in them.
+    /// Adds bytes, and returns the files that the completed lines name.
     pub(crate) fn push(&self, data: &[u8]) -> WarmRequest {
         let mut line = lock(&self.0);
         let mut lines = data.split(|byte| *byte == b'\n').peekable();

@@ -7,8 +7,8 @@ use s3mount_names::Page;
 
 /// Turns the LIST pages of one directory into its names, in order.
 ///
-/// A key `a` and a directory `a/` may be pages apart, with `a-b` between them. A file at the end
-/// of a page is therefore held back until the listing has passed the place of such a directory.
+/// A key `a` and a directory `a/` may be pages apart, with `a-b` between them. So a file at the end of a page is held
+/// back until the listing has passed the place of such a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     held_back: Vec<Named>,
@@ -22,7 +22,7 @@ impl Assembler {
         names.extend(page.named(prefix));
         names.retain(|named| named.target == Target::Directory || !directories.contains(&*named.name));
         if let Some(seen) = page.upto() {
-            // A folder of this name would lie behind all keys that were listed so far.
+            // A folder of this name would follow all keys that were listed so far.
             let is_open = |named: &Named| {
                 named.target != Target::Directory && seen.bytes().lt(named.name.bytes().chain([b'/']))
             };
@@ -33,7 +33,7 @@ impl Assembler {
         names
     }
 
-    /// The names that it holds back.
+    /// The names that are held back.
     pub(crate) fn held_back(&self) -> impl Iterator<Item = &Named> {
         self.held_back.iter()
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::{Assembler, Named, Page, Target};
     use s3mount_names::{Asked, Hidden};
 
-    /// A page of the directory `prefix`, with more behind it if there is a `next`.
+    /// A page of the directory `prefix`, followed by more if there is a `next`.
     fn page(prefix: &str, keys: &[&str], prefixes: &[&str], next: Option<&str>) -> Page {
         let meta = ObjectMeta {
             etag: ETag::new("\"e\""),

@@ -2,8 +2,8 @@
 //!
 //! `find`, `ls -R`, `os.walk` and `rsync` wait for each directory's listing before they go on to the next.
 //! Once a walk has listed two siblings in order, the next siblings are listed ahead, many at a time.
-//! [`SequenceDetector`](crate::ahead::sequence::SequenceDetector) says which. The request for a directory
-//! also lists everything below it, if all of that fits one page.
+//! [`SequenceDetector`](crate::ahead::sequence::SequenceDetector) chooses them. The request for a directory also lists
+//! everything below it, if all of that fits one page.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ const AT_ONCE: usize = 32;
 /// its directories itself.
 const MOST_NAMES: usize = 64 << 10;
 
-/// The age up to which a listing that waits may be used.
+/// The age up to which a waiting listing may be used.
 const STALE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 enum Listed {
     UnderWay(JoinHandle<Option<ListPage>>),
-    /// A page, and when it has come.
+    /// A page, and the time of its arrival.
     Ready(ListPage, Instant),
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
-    /// A listing that waits is used for `ttl` at most.
+    /// A waiting listing is used for at most `ttl`.
     pub(crate) fn new(requests: Arc<ListRequests>, ttl: Duration) -> Self {
         let at_once = Semaphore::new(AT_ONCE);
         Self { state: Mutex::default(), at_once, stale: STALE.min(ttl), requests }
@@ -61,8 +61,8 @@ impl Walks {
         lock(&self.state)
     }
 
-    /// If the directory `prefix` was listed ahead, or is being listed: its first page, and when that was
-    /// asked for.
+    /// The first page of the directory `prefix`, and when it was requested, if the directory was listed ahead, or is
+    /// being listed.
     pub(crate) async fn take(&self, prefix: &str) -> Option<(ListPage, Asked)> {
         let (at, listed) = { self.lock().remove(prefix) }?;
         if at.elapsed() >= self.stale {
@@ -79,8 +79,8 @@ impl Walks {
         self.lock().drop_stale(self.stale);
     }
 
-    /// Lists `directory`, which lies in `parent`. Does nothing if the directory `is_open`, because then its
-    /// walk has already come to it.
+    /// Lists `directory`, which lies in `parent`. Does nothing if the directory `is_open`, because then its walk has
+    /// already reached it.
     pub(crate) fn list_ahead(
         self: &Arc<Self>,
         parent: &Arc<str>,
@@ -141,8 +141,7 @@ impl Walks {
 }
 
 impl ListedAhead {
-    /// Keeps a page that has come until its walk takes it, if there is room. Returns the page if the walk
-    /// already waits for it.
+    /// Keeps a page until its walk takes it, if there is room. Returns the page if the walk already waits for it.
     fn finish(&mut self, prefix: &Arc<str>, page: ListPage) -> Option<ListPage> {
         let Some((at, Listed::UnderWay(_))) = self.listed.get(prefix) else { return Some(page) };
         let at = *at;
@@ -180,8 +179,8 @@ fn names(page: &ListPage) -> usize {
     page.objects.len() + page.common_prefixes.len()
 }
 
-/// Splits the page of a listing without a delimiter into all directories at and below `prefix`. Each is as a
-/// listing of this directory alone would show it.
+/// Splits the page of a listing without a delimiter into all directories at and below `prefix`. Each page equals that
+/// of a listing of this directory alone.
 fn directories(prefix: &str, mut page: ListPage) -> BTreeMap<String, ListPage> {
     // Not every store lists in order.
     page.objects.sort_by(|a, b| a.key.cmp(&b.key));

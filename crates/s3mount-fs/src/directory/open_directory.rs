@@ -1,4 +1,4 @@
-//! One open directory, and as much of its listing as was read.
+//! One open directory, and its listing as far as it was read.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -16,15 +16,15 @@ use crate::names::{Fact, Named};
 use crate::numbers::InodeNo;
 use s3mount_names::ListingReader;
 
-/// How many names an open directory keeps after they were read. The kernel takes fewer at once, so a reader
-/// can also seek back a little.
+/// How many names an open directory keeps after they were read. The kernel requests fewer at once, so a reader can also
+/// seek back a little.
 const NAMES_KEPT: usize = 4096;
 
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     pub(super) ino: InodeNo,
-    /// Its prefix when it was looked at last: the directory may be renamed while it is open.
+    /// Its prefix at the last check: the directory may be renamed while it is open.
     prefix: std::sync::Mutex<Arc<str>>,
     /// A name that the directory does not show.
     hidden_name: Option<&'static str>,
@@ -32,7 +32,7 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// The directory `prefix`, of which nothing is read yet. It does not show `hidden_name`.
+    /// Opens the directory `prefix`, without reading it. It does not show `hidden_name`.
     pub(super) fn new(ino: InodeNo, prefix: Arc<str>, hidden_name: Option<&'static str>) -> Self {
         Self { ino, prefix: std::sync::Mutex::new(prefix), hidden_name, listing: Mutex::default() }
     }
@@ -46,8 +46,8 @@ impl OpenDirectory {
         self.lock_prefix().clone()
     }
 
-    /// The directory has this prefix now. Returns whether it was renamed since the last call, also if it has its
-    /// former name again: each rename gives it a new text.
+    /// Notes the directory's present prefix. Returns whether it was renamed since the last call, also if it has its
+    /// former name again: each rename makes a new text.
     pub(super) fn has_moved(&self, prefix: &Arc<str>) -> bool {
         !Arc::ptr_eq(&std::mem::replace(&mut *self.lock_prefix(), prefix.clone()), prefix)
     }
@@ -57,9 +57,9 @@ impl OpenDirectory {
 #[derive(Debug)]
 struct Listed {
     named: Named,
-    /// Whether nothing has the name any more.
+    /// Whether the name is gone.
     is_gone: bool,
-    /// Whether the kernel may go on showing it without asking.
+    /// Whether the kernel may still cache the name.
     is_believed: bool,
 }
 
@@ -71,19 +71,19 @@ pub(super) struct Listing {
     names: VecDeque<Listed>,
     /// The greatest key of the names that were dropped.
     dropped_upto: String,
-    /// It was begun anew behind this key: names up to it were shown before.
+    /// The key after which the listing was begun anew: names up to it were shown before.
     behind: String,
-    /// Names up to that key that were not shown: they come later than others, because a folder of their name may follow.
+    /// Names up to that key that were not shown yet: they are held back, because a folder of their name may follow.
     owed: HashSet<String>,
-    /// The ends of the pages that the names come from (unset: the end of the directory), and when they were asked for.
+    /// The ends of the names' pages (unset: the end of the directory), and when the pages were requested.
     pages: VecDeque<(Option<Box<str>>, Instant)>,
-    /// Whether something newer has shown that one of the names is gone. What had it may have another name now.
+    /// Whether a newer answer shows that one of the names is gone. Its file may have another name now.
     has_gone: bool,
-    /// Whether names may be there in place of those that have gone, and nobody knows.
+    /// Whether unknown names may have replaced those that are gone.
     is_in_doubt: bool,
     assembler: Assembler,
     reader: Option<ListingReader>,
-    /// How many changes of names were known when the names were brought up to date last.
+    /// The count of known name changes at the last update of the names.
     changes: u64,
 }
 
@@ -93,8 +93,8 @@ impl Listing {
         *self = Self::default();
     }
 
-    /// Begins the listing anew, behind the names with smaller numbers than `first`, which its reader has got: under another
-    /// name the directory has the same names, but for those that have come and gone meanwhile.
+    /// Begins the listing anew after the names with smaller numbers than `first`, which its reader has got: a renamed
+    /// directory has the same names, except for those that were added and removed meanwhile.
     pub(super) fn go_on_anew(&mut self, first: usize) {
         let Some(read) = first.checked_sub(self.dropped) else { return self.restart() };
         let read = read.min(self.names.len());
@@ -109,8 +109,8 @@ impl Listing {
         *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, ..Self::default() };
     }
 
-    /// Lists the directory `open` until the name with the number `first` has come, if there is one. If that name was
-    /// dropped already, the directory is listed again from its beginning.
+    /// Lists the directory `open` up to the name with the number `first`, if there is one. If that name was dropped
+    /// already, lists the directory again from its beginning.
     pub(super) async fn list_upto(
         &mut self,
         first: usize,
@@ -129,7 +129,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Up to `count` names from the number `first` on, less those that are gone, each with its number.
+    /// Up to `count` names from the number `first` on, without those that are gone, each with its number.
     pub(super) fn from(&self, first: usize, count: usize) -> impl Iterator<Item = (usize, &Named)> {
         let names = (first..).zip(self.names.iter().skip(first - self.dropped)).take(count);
         names.filter_map(|(index, listed)| (!listed.is_gone).then_some((index, &listed.named)))
@@ -150,11 +150,11 @@ impl Listing {
         }
     }
 
-    /// Brings what is known of up to `count` names from the number `first` on up to date. Returns how many there are:
-    /// none if the directory has fewer names now.
+    /// Updates up to `count` names from the number `first` on. Returns how many there are: none if the directory has
+    /// fewer names now.
     ///
-    /// Where something newer shows that a name is gone, it may show the name that has taken its place, too: both are
-    /// brought up to date, or a file that is renamed would be listed under neither.
+    /// A newer answer that shows that a name is gone may also show the name that has replaced it. Both are updated, or
+    /// a renamed file would be listed under neither.
     pub(super) fn renew(
         &mut self,
         first: usize,
@@ -171,7 +171,7 @@ impl Listing {
             if !self.has_gone {
                 return shown.len();
             }
-            // Both must be as of one moment.
+            // Both updates must be of the same moment.
             let is_longer = self.add_newcomers(&shown, namespace, &prefix, open.hidden_name);
             if !is_longer && self.changes == namespace.changes() {
                 return shown.len();
@@ -179,7 +179,7 @@ impl Listing {
         }
     }
 
-    /// Compares these names with what is known that is newer.
+    /// Compares these names with newer answers.
     fn compare(&mut self, shown: &Range<usize>, namespace: &Namespace, prefix: &str) {
         let newer = namespace.newer(prefix, self.names.range(shown.clone()).map(|listed| &listed.named));
         for (listed, newer) in self.names.range_mut(shown.clone()).zip(newer) {
@@ -192,7 +192,7 @@ impl Listing {
         }
     }
 
-    /// Adds the names that newer pages show between these names. Returns whether there are any.
+    /// Adds the names that newer pages show between these names. Returns whether it added any.
     fn add_newcomers(
         &mut self,
         shown: &Range<usize>,
@@ -237,7 +237,7 @@ impl Listing {
         has_any
     }
 
-    /// Whether it lacks names, or nobody knows whether it does: some have gone, and others may have come.
+    /// Whether the listing may lack names: some are gone, and others may have been added.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
     }
@@ -246,24 +246,24 @@ impl Listing {
         self.reader.as_ref().is_some_and(ListingReader::is_complete)
     }
 
-    /// How many changes of names were known when the names were brought up to date last.
+    /// The count of known name changes at the last update of the names.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether the kernel may go on showing the name with the number `index` without asking.
+    /// Whether the kernel may still cache the name with the number `index`.
     pub(super) fn is_believed(&self, index: usize) -> bool {
         let listed = index.checked_sub(self.dropped).and_then(|index| self.names.get(index));
         listed.is_some_and(|listed| listed.is_believed)
     }
 
-    /// The name with the number `index`, if it is kept, and not gone.
+    /// The name with the number `index`, if it is kept and not gone.
     pub(super) fn get(&self, index: usize) -> Option<&Named> {
         let listed = self.names.get(index.checked_sub(self.dropped)?)?;
         (!listed.is_gone).then_some(&listed.named)
     }
 
-    /// Takes one more page of the listing.
+    /// Adds one more page of the listing.
     async fn more(
         &mut self,
         namespace: &Namespace,

@@ -1,7 +1,7 @@
-//! The attributes of a file that is being written, where the mount keeps them.
+//! The attributes of a draft, on mounts that keep them.
 //!
-//! They are written with the bytes, by the request that publishes these. So a program that sets them before it
-//! closes the file, or right after, causes no request.
+//! The request that publishes the bytes also writes the attributes. So a program that sets them before it closes the
+//! file, or right after, causes no request.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,19 +14,19 @@ use crate::attributes::of_draft::DraftAttr;
 use crate::attributes::stored::{AttrChange, StoredAttr};
 
 impl DraftFile {
-    /// Has the draft keep attributes, to begin with these, beside `others`.
+    /// Makes the draft keep attributes, at first these, beside `others`.
     pub(crate) fn keep_attr(&self, stored: StoredAttr, others: UserMetadata) {
         let mut state = self.lock();
         let set_at = state.draft.modified();
         let attr = DraftAttr { stored, set_at, others, published: stored };
         let mut metadata = attr.others.clone();
         stored.put_into(&mut metadata);
-        // An upload may begin before anything else is known.
+        // An upload may begin before any other attribute is known.
         state.draft.set_metadata(metadata);
         state.attr = Some(attr);
     }
 
-    /// The file was emptied to be written anew: of what was beside the bytes, it keeps its attributes alone.
+    /// Notes that the file was emptied to be written anew: of its metadata, it keeps only its attributes.
     pub(crate) fn begin_anew(&self, object: NewObject) {
         let mut state = self.lock();
         let draft = state.draft.clone();
@@ -47,7 +47,7 @@ impl DraftFile {
         Some(self.lock().attr.as_ref()?.published)
     }
 
-    /// A program sets attributes at the time `now`.
+    /// Applies attributes that a program sets at the time `now`.
     pub(crate) fn change_attr(&self, change: AttrChange, now: SystemTime) {
         let mut state = self.lock();
         let draft: Arc<Draft> = state.draft.clone();
@@ -66,7 +66,7 @@ impl DraftFile {
         draft.change_metadata(metadata);
     }
 
-    /// Says what the object is to have beside its bytes when it is published next.
+    /// Sets the metadata of the object for its next publication.
     pub(crate) fn describe(&self) {
         let mut state = self.lock();
         let draft = state.draft.clone();

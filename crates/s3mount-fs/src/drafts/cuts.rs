@@ -1,10 +1,10 @@
-//! Files that are being made shorter.
+//! Files that are being cut.
 //!
 //! The kernel learns the new size of a file from the answer to SETATTR. Until its caller has taken that answer, the kernel
 //! believes the old size, and a READ that ends before it is a hole: programs would see zeros where there never were any.
-//! So a READ that fills the page cache, and ends early because the file was cut just now, is done again once the kernel
-//! has had the time to take the answer. The kernel drops the pages behind the new end only then, so it waits for this
-//! READ, and no READ can be cut off twice.
+//! So a READ that fills the page cache, and ends early because the file was just cut, is repeated when the kernel has
+//! had time to take the answer. The kernel drops the pages behind the new end only then, so it waits for this READ, and
+//! no READ can be cut off twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::numbers::InodeNo;
 
-/// How long a caller takes at most, as a rule, until it runs and has taken an answer.
+/// The longest time, as a rule, until a caller runs and has taken an answer.
 const SETTLES: Duration = Duration::from_millis(10);
 
-/// A file that is being cut, and was by so many callers.
+/// A file that is being cut, and the number of its callers.
 #[derive(Debug)]
 struct Cut {
     under_way: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Cuts {
     files: watch::Sender<BTreeMap<InodeNo, Cut>>,
 }
 
-/// A file that is being cut until this is dropped, which is when the kernel has the answer.
+/// Marks a file as being cut. Dropped when the kernel has the answer.
 #[derive(Debug)]
 #[must_use]
 pub struct Cutting {
@@ -50,7 +50,7 @@ impl Drop for Cutting {
 }
 
 impl Cuts {
-    /// A file is cut from now on.
+    /// Marks a file as being cut.
     pub(crate) fn begin(self: &Arc<Self>, ino: InodeNo) -> Cutting {
         let now = Instant::now();
         self.files.send_modify(|files| {

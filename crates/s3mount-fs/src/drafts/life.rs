@@ -1,52 +1,52 @@
-//! Which steps a draft takes in which state of its life. Pure.
+//! The steps that a draft takes in each state of its life. Pure.
 //!
-//! A step that changes a draft is taken in its turn, so the state does not change before the step is done. Reads are
-//! no step: a draft is read in each state, by who has it open.
+//! A step that changes a draft is taken in its turn, so the state does not change before the step is done. Reads are no
+//! step: open handles read a draft in each state.
 
 /// The state of a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It has changes that are not published.
+    /// The draft has changes that are not published.
     Dirty,
-    /// The object of its name has all of its bytes.
+    /// The object of its name has all of the draft's bytes.
     Clean,
-    /// It could not be published, and never can be. Its name stands for what the store has.
+    /// The draft can never be published. Its name refers to the version in the store.
     Failed,
-    /// Its name is gone, or stands for another file. Its handles go on.
+    /// Its name is gone, or refers to another file. Its handles stay open.
     Unlinked,
-    /// Its name stands for the version that it has become.
+    /// Its name refers to the version that it has become.
     Sealed,
-    /// As [`Failed`](Self::Failed) or [`Unlinked`](Self::Unlinked), and nobody has it open: its bytes are given up.
+    /// As [`Failed`](Self::Failed) or [`Unlinked`](Self::Unlinked), and no handle has it open: its bytes are dropped.
     GivenUp,
 }
 
-/// What is to be done with a draft.
+/// A step of a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Open it by its inode.
     Open,
     /// Write bytes, cut it, or copy into it.
     Change,
-    /// Make an object of it, or have the store take its bytes.
+    /// Make an object of it, or send its bytes to the store.
     Publish,
-    /// Give it another name, or none.
+    /// Rename or unlink it.
     Name,
-    /// Have its name stand for the version that it has become.
+    /// Make its name refer to the version that it has become.
     Seal,
-    /// Give its bytes up, once no handle has it open.
+    /// Drop its bytes, when no handle has it open.
     Discard,
 }
 
-/// Whether a step is taken.
+/// Whether a draft takes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is.
+    /// It takes the step.
     Go,
     /// There is nothing to do.
     Skip,
-    /// It fails, by the error that the draft keeps.
+    /// The step fails with the error that the draft keeps.
     Fail,
-    /// The draft is not what the caller looks for: the name has to be looked up again.
+    /// The draft is not the caller's file: look the name up again.
     LookAgain,
 }
 

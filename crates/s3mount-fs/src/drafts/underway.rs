@@ -1,7 +1,7 @@
-//! WRITEs that wait, and READs that have to wait for them.
+//! Waiting WRITEs, and the READs that must wait for them.
 //!
 //! The kernel does not lock pages for a WRITE around its cache. So it may ask for a page of a map while a WRITE to that
-//! page is under way. With the bytes from before, the page would stay wrong, and would be written back over the WRITE.
+//! page is under way. With the old bytes, the page would stay wrong, and would be written back over the WRITE.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The kernel maps pages of this many bytes.
 const PAGE: u64 = 4096;
 
-/// The pages of WRITEs that wait, in the order in which these came.
+/// The pages of waiting WRITEs, in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Underway {
     writes: watch::Sender<Writes>,
@@ -32,7 +32,7 @@ impl Writes {
     }
 }
 
-/// A WRITE that waits, until this is dropped.
+/// A waiting WRITE, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderwayWrite {
     all: Arc<Underway>,
@@ -52,7 +52,7 @@ impl Underway {
         Arc::new(Self { writes: watch::Sender::new(Writes::default()) })
     }
 
-    /// A WRITE of these bytes waits from now on.
+    /// Notes that a WRITE of these bytes waits.
     pub(crate) fn begin(self: &Arc<Self>, start: u64, end: u64) -> UnderwayWrite {
         let range = start / PAGE * PAGE..end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let mut number = 0;
@@ -64,12 +64,12 @@ impl Underway {
         UnderwayWrite { all: self.clone(), number }
     }
 
-    /// Waits until no WRITE is under way that came before this call and changes pages of these bytes.
+    /// Waits until no WRITE from before this call that changes pages of these bytes is under way.
     pub(crate) fn wait(&self, start: u64, end: u64) -> impl Future<Output = ()> + Send + 'static {
         let (range, before) = (start..end, self.writes.borrow().next);
         let mut writes = self.writes.subscribe();
         async move {
-            // Where the file is gone, so are its WRITEs.
+            // If the file is gone, so are its WRITEs.
             drop(writes.wait_for(|writes| !writes.has(before, &range)).await);
         }
     }
@@ -91,7 +91,7 @@ mod tests {
         assert!((&mut there).now_or_never().is_none());
         let _later = all.begin(0, u64::MAX);
         drop(write);
-        assert!((&mut there).now_or_never().is_some(), "who came later is not waited for");
+        assert!((&mut there).now_or_never().is_some(), "a later WRITE is not waited for");
         assert!(all.wait(0, 1).now_or_never().is_none());
     }
 }

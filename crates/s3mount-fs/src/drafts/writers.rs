@@ -1,4 +1,5 @@
-//! Who has a draft open for writing, or has made it, and who has changed it since it was published last. Pure.
+//! The handles that have a draft open for writing, or have made it, and the threads that have changed it since its last
+//! publication. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +7,19 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WriterId(u64);
 
-/// The most threads of one handle that are told apart between two publications.
+/// The most threads of one handle that are distinguished between two publications.
 const MOST_THREADS: usize = 64;
 
-/// A thread that nobody knows. It counts as one of any process.
+/// An unknown thread. It counts as one of any process.
 const UNKNOWN: u32 = 0;
 
 /// A handle that may write, or has made the file, or emptied it.
 #[derive(Debug)]
 struct Writer {
-    /// Whether it was opened to change no byte that is there: to append, or to read.
+    /// Whether the handle was opened to change no existing byte: to append, or to read.
     leaves_bytes: bool,
-    /// Whether it has changed bytes that were there since the last publication, though it was opened to append:
-    /// through a map, or once `fcntl` had taken `O_APPEND` away.
+    /// Whether it has changed existing bytes since the last publication, though it was opened to append: through a map,
+    /// or after `fcntl` had removed `O_APPEND`.
     has_patched: bool,
     /// The thread that has opened it.
     opener: u32,
@@ -40,27 +41,27 @@ impl Writer {
         self.has_emptied || !self.threads.is_empty()
     }
 
-    /// Whether it is about to write what others can't know. Whoever has only emptied the file, and has closed that
-    /// descriptor, may have closed the handle: its end comes some time after.
+    /// Whether more writes of the handle may follow. A process that has only emptied the file, and has closed that
+    /// descriptor, may have closed the handle: the kernel releases it some time after.
     fn is_writing(&self) -> bool {
         !self.has_left_bytes() && self.has_changes() && !(self.was_closed && self.threads.is_empty())
     }
 
-    /// Its changes are complete.
+    /// Notes that its changes are complete.
     fn end(&mut self) {
         (self.has_emptied, self.was_closed, self.has_patched) = (false, false, false);
         self.threads.clear();
     }
 }
 
-/// What is to be done when a process closes a descriptor of a handle.
+/// What to do when a process closes a descriptor of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
     /// Nothing: the process has only inherited the descriptor, or has changed nothing.
     Nothing,
-    /// The file is published: nobody else is in the midst of changing it.
+    /// Publish the file: no other handle is changing it.
     Publish,
-    /// The bytes are made safe, and the file is published by who else is changing it.
+    /// Save the bytes: another handle is changing the file, and publishes it.
     Keep,
 }
 
@@ -72,12 +73,12 @@ pub(crate) struct Writers {
     /// The threads whose opens have made the file, or emptied it, since the last publication, and whose handles ended
     /// while their processes had another descriptor of the file.
     left: Vec<u32>,
-    /// Whether a program was told of success by its `close`, and its changes are not published.
+    /// Whether a program's `close` has succeeded, and its changes are not published.
     has_closed: bool,
 }
 
 impl Writers {
-    /// Counts one more handle, which `opener` opens; one that `leaves_bytes` changes no byte that is there as a rule.
+    /// Counts one more handle, opened by `opener`; one that `leaves_bytes` changes no existing byte, as a rule.
     pub(crate) fn add(&mut self, leaves_bytes: bool, opener: u32) -> WriterId {
         let id = WriterId(self.next);
         self.next += 1;
@@ -95,7 +96,7 @@ impl Writers {
         id
     }
 
-    /// A handle is closed.
+    /// Removes a handle.
     pub(crate) fn remove(&mut self, id: WriterId) {
         let removed = self.open.remove(&id);
         let is_left = |writer: &Writer| writer.was_closed && self.left.len() < MOST_THREADS;
@@ -104,7 +105,7 @@ impl Writers {
         }
     }
 
-    /// Whether a process has made or emptied the file by a descriptor that it has closed while it had another.
+    /// Whether a process has made or emptied the file through a descriptor that it has closed while it had another.
     fn is_left(&self, is_of: impl Fn(u32) -> bool) -> bool {
         let closed = self.open.values().filter(|writer| writer.was_closed && writer.threads.is_empty());
         closed.map(|writer| writer.opener).chain(self.left.iter().copied()).any(is_of)
@@ -122,7 +123,7 @@ impl Writers {
         }
     }
 
-    /// Notes that a thread has changed bytes through a handle: only at the end, if it `appends`.
+    /// Notes that a thread has written through a handle: only at the end, if it `appends`.
     pub(crate) fn note_write(&mut self, id: WriterId, thread: u32, appends: bool) {
         let Some(writer) = self.open.get_mut(&id) else { return };
         writer.has_patched |= !appends;
@@ -134,9 +135,9 @@ impl Writers {
         }
     }
 
-    /// What is to be done when a process closes a descriptor of a handle; without one, of a handle that may not write.
-    /// `is_of` tells whether a thread is of this process, and `is_last` whether the process has no other descriptor of
-    /// the file.
+    /// What to do when a process closes a descriptor of a handle; without one, of a handle that may not write. `is_of`
+    /// returns whether a thread is of this process, and `is_last` whether the process has no other descriptor of the
+    /// file.
     pub(crate) fn close(
         &mut self,
         id: Option<WriterId>,
@@ -148,8 +149,8 @@ impl Writers {
         let has_written = own
             .as_ref()
             .is_some_and(|writer| writer.threads.iter().any(|thread| *thread == UNKNOWN || is_of(*thread)));
-        // Who has made an empty file has said all of it by closing it. A shell that redirects the output of a program
-        // closes one descriptor, too, and has another.
+        // A process that makes an empty file and closes it has completed it. A shell that redirects the output of a
+        // program closes one descriptor, too, but has another.
         let emptied =
             own.filter(|writer| writer.threads.is_empty() && writer.has_emptied && is_of(writer.opener));
         let is_complete = has_written || ((emptied.is_some() || is_left) && is_last());
@@ -165,35 +166,35 @@ impl Writers {
         }
     }
 
-    /// Whether a handle that was opened to append has changed no byte that was there since the last publication.
+    /// Whether a handle that was opened to append has changed no existing byte since the last publication.
     pub(crate) fn has_only_appended(&self, id: WriterId) -> bool {
         self.open.get(&id).is_some_and(Writer::has_left_bytes)
     }
 
-    /// Whether a handle has changes that nobody has called complete, and may have changed bytes that were there.
+    /// Whether a handle has changes that were not closed, and may have changed existing bytes.
     pub(crate) fn is_half_written(&self) -> bool {
         self.open.values().any(|writer| !writer.has_left_bytes() && writer.has_changes())
     }
 
-    /// A program is told that its close has succeeded, before the file is published.
+    /// Notes that a program's close succeeds before the file is published.
     pub(crate) fn note_closed(&mut self, id: Option<WriterId>) {
         self.has_closed = true;
         self.end_changes(id);
     }
 
-    /// What a handle has changed is complete.
+    /// Notes that the changes of a handle are complete.
     pub(crate) fn end_changes(&mut self, id: Option<WriterId>) {
         if let Some(writer) = id.and_then(|id| self.open.get_mut(&id)) {
             writer.end();
         }
     }
 
-    /// Whether a program was told that its close has succeeded, and its changes are not published.
+    /// Whether a program's close has succeeded, and its changes are not published.
     pub(crate) fn has_closed(&self) -> bool {
         self.has_closed
     }
 
-    /// All changes are published.
+    /// Notes that all changes are published.
     pub(crate) fn note_published(&mut self) {
         self.has_closed = false;
         self.left.clear();

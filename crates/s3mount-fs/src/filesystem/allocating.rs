@@ -8,8 +8,8 @@ use crate::FsError;
 use crate::numbers::FileHandle;
 
 impl Filesystem {
-    /// Makes a file at least `size` bytes long, by zeros. One that somebody else makes longer meanwhile stays so.
-    /// `thread` has written.
+    /// Extends a file with zeros to at least `size` bytes. A file that another caller has made longer meanwhile keeps
+    /// its length. `thread` counts as the writer.
     ///
     /// # Errors
     /// `ReadOnly` for a handle that may not write, and those of writing.

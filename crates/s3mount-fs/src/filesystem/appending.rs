@@ -1,4 +1,4 @@
-//! Publishes what was appended to files, a while after they were closed.
+//! Publishes appended bytes, some time after the files were closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::drafts::life::{Step, Verdict};
 use crate::sync::spawn;
 
 impl Filesystem {
-    /// How long `close` of a file that was opened to append may leave it unpublished.
+    /// How long `close` may leave a file unpublished that was opened to append.
     pub(super) fn append_delay(&self) -> Option<Duration> {
         let delay = self.writing.writes.as_ref().map(|writes| writes.append_delay);
         delay.filter(|delay| !delay.is_zero())
     }
 
-    /// Publishes what was appended to a file, once the delay is over.
+    /// Publishes the appended bytes of a file after the delay.
     pub(super) fn publish_later(self: &Arc<Self>, file: &Arc<DraftFile>, delay: Duration) {
         if !file.begin_delay() {
             return;
@@ -31,7 +31,7 @@ impl Filesystem {
         });
     }
 
-    /// Publishes a file whose delay is over. Returns false if that has to wait: somebody writes it anew.
+    /// Publishes a file whose delay is over. Returns false if that has to wait, because a program writes it anew.
     async fn publish_delayed(self: &Arc<Self>, file: &Arc<DraftFile>) -> bool {
         let result = if file.has_writers() {
             self.publish_open(file).await
@@ -50,7 +50,7 @@ impl Filesystem {
     async fn publish_open(&self, file: &Arc<DraftFile>) -> Result<bool, FsError> {
         let _held = self.hold_draft(file).await;
         match file.verdict(Step::Publish) {
-            // Who has it open is told by the next call, should it have failed.
+            // If it has failed, the next call of a program that has it open returns the error.
             Verdict::Skip | Verdict::Fail | Verdict::LookAgain => Ok(true),
             Verdict::Go if file.is_half_written() => Ok(false),
             Verdict::Go => self.publish(file).await.map(|_| true),

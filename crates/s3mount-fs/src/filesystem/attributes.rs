@@ -23,21 +23,21 @@ use crate::sync::spawn;
 use crate::tree::inode::Node;
 use s3mount_names::File;
 
-/// How long a file that was written stays a draft after it was closed. Programs that copy a file set its attributes
-/// right after they have closed it, one by one, and then rename it.
+/// How long a written file stays a draft after its close. Programs that copy a file close it, then set its attributes
+/// one by one, and then rename it.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The longest target of a link, in bytes: `PATH_MAX` of Linux.
 pub(super) const MOST_TARGET: u64 = 4096;
 
-/// What an object has beside its bytes.
+/// The metadata of an object.
 pub(super) struct Kept {
     pub(super) attr: StoredAttr,
     pub(super) description: Description,
 }
 
 impl Filesystem {
-    /// Shows the attributes that are kept beside objects, and keeps those that programs set.
+    /// Shows the attributes that are stored with objects, and stores those that programs set.
     #[must_use]
     pub fn with_attributes(mut self, bucket: impl Into<WritableBucket>) -> Self {
         let config = &self.config;
@@ -47,12 +47,12 @@ impl Filesystem {
         self
     }
 
-    /// Whether attributes are kept.
+    /// Whether the mount keeps attributes.
     pub fn keeps_attributes(&self) -> bool {
         self.attributes.kept.is_some()
     }
 
-    /// Finds out the attributes of a version whose inode is given to the kernel next. Returns whether they are known.
+    /// Asks the store for the attributes of a version before the kernel gets its inode. Returns whether they are known.
     pub(super) async fn ask_attr(
         &self,
         parent: InodeNo,
@@ -68,18 +68,18 @@ impl Filesystem {
         }
         match self.namespace.in_time(attrs.ask(file)).await {
             Ok(()) => Ok(true),
-            // It is another version by now, or gone. Who opens it will find out.
+            // The name has another version by now, or none. The next open finds that out.
             Err(FsError::Outdated | FsError::NotFound) => {
                 self.namespace.forget(prefix, name);
                 Ok(false)
             }
-            // Who may list a key may not be allowed to look at it.
+            // The credentials may allow LIST and not HEAD.
             Err(FsError::Object(error)) if *error.kind() == ErrorKind::Forbidden => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Finds out which of the names of a directory are links. Only short files can be.
+    /// Finds out which names of a directory are symbolic links. Only short files can be.
     pub(super) async fn ask_kinds(&self, handle: FileHandle, names: &mut [DirEntry]) {
         let Some(attrs) = &self.attributes.kept else { return };
         let files = self.ask_names(attrs, handle, names, |file| (1..=MOST_TARGET).contains(&file.size)).await;
@@ -90,8 +90,8 @@ impl Filesystem {
         }
     }
 
-    /// The names of an open directory, as [`readdir`](Self::readdir) gives them. If attributes are shown, those of all
-    /// these names are asked for side by side, so that [`entry_before`](Self::entry_before) has them.
+    /// The names of an open directory, as [`readdir`](Self::readdir) returns them. If attributes are shown, the store
+    /// is asked for those of all these names in parallel, so that [`entry_before`](Self::entry_before) has them.
     ///
     /// # Errors
     /// Those of `readdir`.
@@ -136,20 +136,20 @@ impl Filesystem {
         files
     }
 
-    /// Notes what a version has that this mount has written.
+    /// Notes the attributes of a version that this mount has written.
     pub(super) fn note_attr(&self, file: &File, attr: Option<StoredAttr>) {
         if let (Some(attrs), Some(attr)) = (&self.attributes.kept, attr) {
             let _ = attrs.note(file, attr);
         }
     }
 
-    /// What is known of a version's attributes.
+    /// The known attributes of a version.
     pub(super) fn attr_of(&self, parent: InodeNo, name: &str, file: &File) -> Option<StoredAttr> {
         let attrs = self.attributes.kept.as_ref()?;
         Some(self.inodes.found(parent, name, file).or_else(|| attrs.get(file))?.attr)
     }
 
-    /// What a version has that is going to be changed, if attributes are kept.
+    /// The metadata of a version that is about to be changed, if attributes are kept.
     pub(super) async fn kept_of(&self, version: &File) -> Result<Option<Kept>, FsError> {
         if self.attributes.kept.is_none() {
             return Ok(None);
@@ -163,8 +163,8 @@ impl Filesystem {
         Ok(Some(Kept { attr: StoredAttr { mtime, ..attr }, description: described }))
     }
 
-    /// Sets attributes of a file. Where none are kept, and of folders, they are accepted and forgotten: programs
-    /// that set them would fail otherwise.
+    /// Sets attributes of a file. If the mount keeps none, and for folders, it accepts and ignores them: programs that
+    /// set them would fail otherwise.
     ///
     /// # Errors
     /// `NotAllowed` for an object that is there, if objects may not be overwritten; `Outdated` if it is another
@@ -191,7 +191,7 @@ impl Filesystem {
         self.getattr(ino)
     }
 
-    /// Changes the attributes of a version that nobody writes to. The store copies it onto itself.
+    /// Changes the attributes of a version without a draft. The store copies it onto itself.
     async fn change_version(
         &self,
         attrs: &KnownAttrs,
@@ -211,7 +211,7 @@ impl Filesystem {
         let stored = StoredAttr::of(&found.object.metadata);
         let attr = change.applied_to(stored, attrs.now());
         let mut metadata = found.object.metadata.clone();
-        // What is not set stays as it is written there.
+        // Attributes that are not set keep the text that is there.
         attr.put_into(&mut metadata);
         let draft = self.writer()?.edit_described(&version.object, &found, NewObject::default());
         draft.change_metadata(metadata);
@@ -223,8 +223,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Says what the object of a draft has beside its bytes, as was `found` where attributes are kept. Else the store is
-    /// asked before the draft is published.
+    /// Sets the metadata of a draft's object: as `found`, if attributes are kept. Else the store is asked before the
+    /// draft is published.
     pub(super) fn describe(
         &self,
         file: &DraftFile,
@@ -238,10 +238,10 @@ impl Filesystem {
         }
     }
 
-    /// Publishes a draft that was closed. Where attributes are kept, it stays a draft for a moment.
+    /// Publishes a closed draft. If attributes are kept, it stays a draft for a moment.
     ///
     /// # Errors
-    /// Why it can't be published.
+    /// The reason why it can't be published.
     pub(super) async fn end_closed_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
         let is_to_be_published =
             |file: &DraftFile| file.verdict(Step::Publish) == Verdict::Go && !file.has_writers();
@@ -260,9 +260,8 @@ impl Filesystem {
         if file.has_writers() { Ok(()) } else { self.end_draft(file).await }
     }
 
-    /// Has files stand for their versions that stay drafts for a moment only because their attributes may be set: the file
-    /// `name` of the directory `prefix`, or all files there. Whoever asks the store then is told what others have made of
-    /// them.
+    /// Ends drafts that linger only because their attributes may still be set: of the file `name` in the directory
+    /// `prefix`, or of all files there. A later request to the store then shows what others have changed.
     pub(super) async fn end_lingering(&self, prefix: &Arc<str>, name: Option<&str>) {
         if self.attributes.kept.is_none() {
             return;
@@ -274,11 +273,11 @@ impl Filesystem {
                 self.end_idle(&file, None).await;
             }
         });
-        // Who renames one, or deletes it, has its turn, and the others end by themselves.
+        // A rename or a deletion may hold the turn of a draft. Other drafts end by themselves.
         let _ = timeout(LINGER, ended).await;
     }
 
-    /// As [`end_lingering`](Self::end_lingering), of all files of an open directory that is going to be listed anew.
+    /// Calls [`end_lingering`](Self::end_lingering) for all files of an open directory before it is listed anew.
     pub(super) async fn before_listing(&self, handle: FileHandle, offset: DirOffset) {
         if offset == DirOffset::START
             && let Some(prefix) = self.directories.prefix(handle)
@@ -287,14 +286,15 @@ impl Filesystem {
         }
     }
 
-    /// As [`end_lingering`](Self::end_lingering), of a name that is looked up where names are not believed for so long.
+    /// Calls [`end_lingering`](Self::end_lingering) for a name before its look-up, if names are cached for less than
+    /// that time.
     pub(super) async fn before_look_up(&self, prefix: &Arc<str>, name: &str) {
         if self.namespace.ttl() < LINGER {
             self.end_lingering(prefix, Some(name)).await;
         }
     }
 
-    /// Ends a draft after some time, unless somebody opens it until then.
+    /// Ends a draft after `delay`, unless it is opened before.
     pub(super) fn end_later(self: &Arc<Self>, file: Arc<DraftFile>, delay: Duration) {
         let fs = self.clone();
         spawn(self.namespace.requests().runtime(), async move {

@@ -17,7 +17,7 @@ use crate::tree::inode::renamed::Renamed;
 use crate::writes::{Place, Rights, Writes};
 use s3mount_names::{Emptying, File, NamesError, StoredIn};
 
-/// How often a file that is to be deleted may turn out to be replaced.
+/// How often a deletion tries again because the file was replaced.
 const MOST_REPLACED: usize = 3;
 
 static REFUSED: Once = Once::new();
@@ -31,7 +31,7 @@ impl Filesystem {
         self.writing.writes.as_ref().ok_or(FsError::ReadOnly)
     }
 
-    /// Makes a folder. Without markers, the store knows nothing of it before a file is in it.
+    /// Makes a folder. Without markers, it is not in the store until a file is in it.
     ///
     /// # Errors
     /// `Exists`, `ReadOnly`, those of looking the name up, or those of writing the marker.
@@ -66,7 +66,7 @@ impl Filesystem {
             Target::File(_) | Target::Draft(_) => return Err(FsError::NotDirectory),
         }
         let folder = format!("{prefix}{name}/");
-        // A draft may become an object after the store was asked, and is no draft any more when the answer comes.
+        // A draft may become an object after the request to the store, and be no draft any more when the answer comes.
         if self.namespace.has_local_names(&folder) {
             return Err(FsError::NotEmpty);
         }
@@ -84,8 +84,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Deletes a file: the version that is known. If somebody else has replaced it, the name is looked up again, and
-    /// what it stands for then is deleted, because the name is to go.
+    /// Deletes a file: the known version. If another client has replaced it, looks the name up again and deletes the
+    /// new version, because the name is to be removed.
     ///
     /// # Errors
     /// `NotFound`, `IsDirectory`, `NotAllowed`, `Outdated` if the file is replaced again and again, or an error of the
@@ -108,12 +108,12 @@ impl Filesystem {
                 Ok((Target::Draft(file), _)) => {
                     let _alone = file.turn().await;
                     if !file.has_place(&prefix, name) {
-                        // It has become a version meanwhile, or has another name.
+                        // The draft has become a version meanwhile, or was renamed.
                         tokio::task::yield_now().await;
                         continue;
                     }
                     let _parent = self.emptying(parent);
-                    // A draft of which the store has nothing is only forgotten.
+                    // A draft without an object in the store is only forgotten.
                     let is_gone = match file.stored() {
                         Some(version) => self.delete_version(&version).await?,
                         None => true,
@@ -129,7 +129,7 @@ impl Filesystem {
                         return Ok(());
                     }
                 }
-                // Somebody else has deleted what had replaced it.
+                // Another client has deleted the replacement.
                 Err(NamesError::NotFound) if replaced > 0 => {
                     self.note_removed(&prefix, name);
                     return Ok(());
@@ -142,20 +142,20 @@ impl Filesystem {
         Err(FsError::Outdated)
     }
 
-    /// A file is gone from a directory.
+    /// Notes that a file was removed from a directory.
     fn note_removed(&self, prefix: &Arc<str>, name: &str) {
         self.namespace.note_gone(prefix, name);
         self.attributes.modes.remove(&format!("{prefix}{name}"));
     }
 
-    /// Deletes a version. Returns false if there is another one by now, which stays.
+    /// Deletes a version. Returns false if another one is there by now, which stays.
     async fn delete_version(&self, version: &ObjectId) -> Result<bool, FsError> {
         let writes = self.writes()?;
         writes.rights.delete()?;
         Ok(writes.writer.bucket().delete(version).await? == Deleted::Gone)
     }
 
-    /// The store has shown that these names (a prefix and a name in it) stand for something else than was known.
+    /// Forgets these names (a prefix and a name in it), because the store has shown that they have changed.
     fn forget_names(&self, names: &[(&str, &str)]) {
         for (prefix, name) in names {
             self.namespace.forget(prefix, name);
@@ -163,8 +163,8 @@ impl Filesystem {
         }
     }
 
-    /// Names are taken from a folder until the guard is dropped. The folder stays when its last file goes, as programs
-    /// expect.
+    /// Marks a folder as being emptied until the guard is dropped. The folder stays when its last file is removed, as
+    /// programs expect.
     pub(super) fn emptying(&self, folder: InodeNo) -> Option<Emptying<'_, DraftFile>> {
         self.inodes.prefix(folder).ok().map(|prefix| self.namespace.emptying(prefix))
     }
@@ -174,9 +174,9 @@ impl Filesystem {
         Ok((self.writable_directory(from.parent, from.name)?, self.writable_directory(to.parent, to.name)?))
     }
 
-    /// Renames a file or a folder. Where something has the new name, it is replaced, unless `keeps_target`. If the store
-    /// shows that somebody else has changed one of the names, nothing is renamed, and both are looked up anew by whoever
-    /// asks next: the kernel does so once.
+    /// Renames a file or a folder. Replaces a file or a folder of the new name, unless `keeps_target`. If the store
+    /// shows that another client has changed one of the names, renames nothing, and forgets both names, so that the
+    /// next call looks them up anew: the kernel does so once.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `NotEmpty`, `NotAllowed`, or an error of the store;
@@ -200,7 +200,7 @@ impl Filesystem {
                     return Ok(());
                 }
                 let trees = self.writing.tree_locks.hold_trees(trees).await;
-                // A folder around it may have been renamed meanwhile.
+                // A folder above may have been renamed meanwhile.
                 if self.prefixes(from, to)? == prefixes {
                     return self.rename_folder(from, to, &prefixes, keeps_target, &trees).await;
                 }
@@ -217,7 +217,7 @@ impl Filesystem {
             if let Target::File(file) = &source
                 && self.inodes.has_other_version(from.parent, from.name, file)
             {
-                // The kernel would show the new name as the version that it has. It looks the name up, and asks again.
+                // The kernel would give the new name the version that it knows. It looks the name up, and asks again.
                 return Err(FsError::Outdated);
             }
             let target = match self.namespace.get(&prefixes.1, to.name).await {
@@ -225,8 +225,8 @@ impl Filesystem {
                 Err(NamesError::NotFound) => None,
                 Err(error) => return Err(error.into()),
             };
-            // Nothing is published under either name meanwhile. The kernel renames one file at a time in a folder,
-            // so nobody waits for these two in the other order.
+            // Nothing is published under either name meanwhile. The kernel renames one file at a time in a folder, so
+            // no other call takes these two locks in the other order.
             let drafts = [(Some(&source), &prefixes.0, from.name), (target.as_ref(), &prefixes.1, to.name)];
             let mut alone = Vec::new();
             let mut is_as_found = true;
@@ -254,7 +254,7 @@ impl Filesystem {
         }
     }
 
-    /// Renames what was found under the first name. What was found under the other is replaced.
+    /// Renames what was found under the first name, and replaces what was found under the other.
     async fn rename_found(
         &self,
         ((from, source), (to, target)): ((Place<'_>, &Target), (Place<'_>, Option<&Target>)),
@@ -282,7 +282,7 @@ impl Filesystem {
         let key = format!("{}{}", prefixes.1, to.name);
         let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
         writes.writer.free(&key, draft.as_ref()).await;
-        // Who renames an object inside a folder leaves the folder an object at each moment.
+        // A rename of an object inside a folder leaves the folder an object at each moment.
         let leaves = from.parent != to.parent || matches!(source, Target::Draft(_));
         let _parent = leaves.then(|| self.emptying(from.parent));
         let moved = match source {
@@ -316,9 +316,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned. What is written
-    /// meanwhile, or was written by somebody who has it open still, is in the draft, and becomes a version of the new
-    /// key. What the store has at the old key of a file that the draft was to replace is deleted.
+    /// Gives a draft another key. If the store has an object of the draft, moves and returns it. Bytes that are written
+    /// meanwhile, or through a handle that is still open, are in the draft, and become a version of the new key.
+    /// Deletes an object at the old key that the draft was to replace.
     async fn rename_draft(
         &self,
         file: &Arc<DraftFile>,
@@ -328,14 +328,15 @@ impl Filesystem {
         let draft = file.draft();
         let Some(object) = file.object() else {
             if let Some(replaced) = file.replaced() {
-                // If it is another version by now, this is somebody else's, and stays.
+                // Another version by now is another client's, and stays.
                 self.delete_version(&replaced).await?;
             }
             draft.rename(key, Some(condition)).await;
             return Ok(None);
         };
         let published = if file.has_writers() {
-            // What its writers have not closed is not complete. Until they do, the store has the version before.
+            // The changes of writers that have not closed the file are not complete. Until they close it, the store has
+            // the former version.
             File { object, size: draft.size(), mtime: draft.modified() }
         } else {
             version_of(self.publish(file).await?)
@@ -347,9 +348,8 @@ impl Filesystem {
         Ok(Some(moved))
     }
 
-    /// Gives an object another key: by one request where the store can do so, else by a copy inside the store
-    /// and a deletion. What this mount has not written itself may only be taken from its key where files may be
-    /// renamed.
+    /// Gives an object another key: by one request if the store can do so, else by a copy inside the store and a
+    /// deletion. An object that this mount has not written may only be moved with the right to rename.
     async fn move_object(&self, file: &File, key: &str, condition: &Condition) -> Result<File, FsError> {
         let writes = self.writes()?;
         if !writes.writer.has_written(&file.object) {

@@ -1,4 +1,4 @@
-//! Publishes drafts, and ends those that are closed.
+//! Publishes drafts, and ends closed ones.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{Closer, OpenDraft};
 
 impl Filesystem {
-    /// Keeps the name of a draft, and what it stands for, as it is until the guards are dropped.
+    /// Locks the name of a draft and its contents until the guards are dropped.
     pub(super) async fn hold_draft(&self, file: &DraftFile) -> (NamesGuard<'_>, Turn) {
         loop {
             let place = file.place();
@@ -29,12 +29,12 @@ impl Filesystem {
         }
     }
 
-    /// A process closes one of its descriptors. What it has written is an object once this returns, unless another
-    /// handle has changes that are not closed yet: then the file is published with these. A process that has only
-    /// inherited the descriptor publishes nothing.
+    /// Handles a process's close of a descriptor. The bytes that it has written are an object once this returns, unless
+    /// another handle has changes that are not closed yet: then the file is published with these. A process that has
+    /// only inherited the descriptor publishes nothing.
     ///
     /// # Errors
-    /// Why it is no object, or what has failed before.
+    /// The reason why it is no object, or an earlier error.
     pub async fn flush(self: Arc<Self>, handle: FileHandle, closer: impl Closer) -> Result<(), FsError> {
         let Some((ino, file, open)) = self.draft_of_handle(handle) else { return Ok(()) };
         let writer = open.as_ref().and_then(|open| open.writer);
@@ -54,8 +54,8 @@ impl Filesystem {
         self.publish_closed(&file, writer).await
     }
 
-    /// Publishes what was written through a handle that is closed. While another handle has changes that are not closed
-    /// yet, the bytes are only made safe.
+    /// Publishes the writes of a handle that is closed. While another handle has changes that are not closed yet, only
+    /// saves the bytes.
     pub(super) async fn publish_closed(
         &self,
         file: &Arc<DraftFile>,
@@ -63,8 +63,8 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         let _held = self.hold_draft(file).await;
         match (file.verdict(Step::Publish), file.close(writer, |_| true, || true)) {
-            // The handle has changed nothing, such as by a cut to the length that was there. Until the kernel ends it, nobody
-            // has to wait for more of it.
+            // The handle has changed nothing, such as by a cut to the present length. Until the kernel releases it, no
+            // caller has to wait for more writes of it.
             (Verdict::Skip, _) => {
                 file.end_changes(writer);
                 Ok(())
@@ -76,27 +76,27 @@ impl Filesystem {
                 file.note_closed(writer);
                 Ok(())
             }
-            // One that has failed tells its error.
+            // A failed draft returns its error.
             (Verdict::Go, Close::Publish) | (Verdict::Fail | Verdict::LookAgain, _) => {
                 self.publish(file).await.map(drop)
             }
         }
     }
 
-    /// Publishes a draft. The caller has its turn.
+    /// Publishes a draft. The caller holds its turn.
     ///
     /// # Errors
-    /// Why it can't be published: then its name stands for what the store has.
+    /// The reason why it can't be published: then its name refers to the version in the store.
     pub(super) async fn publish(&self, file: &Arc<DraftFile>) -> Result<Published, FsError> {
         let published = file.publish().await.map_err(|error| self.failed(file, error))?;
         file.note_published(&published.object);
         Ok(published)
     }
 
-    /// What was written to the file of a handle is safe once this returns.
+    /// Makes the writes to the file of a handle safe.
     ///
     /// # Errors
-    /// Why it is not, or what has failed before.
+    /// The reason why they are not, or an earlier error.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
         let Some((_, file, _)) = self.draft_of_handle(handle) else { return Ok(()) };
         let _held = self.hold_draft(&file).await;
@@ -138,7 +138,7 @@ impl Filesystem {
         });
     }
 
-    /// Closes a handle that was opened to read a version, and has followed the file since.
+    /// Closes a handle that was opened to read a version, and has followed the inode since.
     pub(super) fn release_follower(self: &Arc<Self>, ino: InodeNo) {
         if let Some(Node::Draft(file)) = self.inodes.node(ino)
             && file.verdict(Step::Discard) == Verdict::Go
@@ -148,8 +148,8 @@ impl Filesystem {
         }
     }
 
-    /// Publishes a draft that nobody writes to any more, and has its name stand for the version. What can't be
-    /// published is given up. A draft that was opened for writing meanwhile goes on.
+    /// Publishes a draft without writers, and makes its name refer to the version. Gives up a draft that can't be
+    /// published. A draft that was opened for writing meanwhile stays one.
     ///
     /// # Errors
     /// Why it can't be published.
@@ -171,8 +171,8 @@ impl Filesystem {
         ended
     }
 
-    /// Has the name of a draft stand for its version at once, if nobody writes to it and nothing is left to be
-    /// published. Returns whether it does. The caller may have `held` the name.
+    /// Makes the name of a draft refer to its version at once, if it has no writers and no unpublished changes. Returns
+    /// whether it did. The caller may have `held` the name.
     pub(super) async fn end_idle(&self, file: &Arc<DraftFile>, held: Option<&NamesGuard<'_>>) -> bool {
         let _held = match held {
             Some(_) => (None, file.turn().await),
@@ -190,10 +190,9 @@ impl Filesystem {
         }
     }
 
-    /// Ends all drafts, because the mount ends. Those are published that are closed, or that a program has closed
-    /// whose close was told of success, and those that only appenders have open. Of what else is still open, its writer
-    /// has not said that it is complete, and can't say so any more: it is given up. Returns how many are lost in
-    /// either way.
+    /// Ends all drafts, because the mount ends. Publishes closed drafts, drafts of which a `close` has succeeded, and
+    /// drafts that only appenders have open. Gives up other open drafts: their writers have not closed them, and can't
+    /// any more. Returns how many drafts are lost in either way.
     pub async fn end_writes(self: &Arc<Self>) -> usize {
         let mut lost = 0;
         for file in self.namespace.drafts() {
@@ -204,7 +203,7 @@ impl Filesystem {
                 lost += 1;
             }
         }
-        // What is given up leaves no upload behind.
+        // A draft that is given up leaves no upload behind.
         if let Some(writes) = &self.writing.writes {
             writes.writer.settled().await;
         }

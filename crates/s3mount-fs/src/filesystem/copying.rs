@@ -1,5 +1,4 @@
-//! Copying between files of the mount. What is copied is only noted: the store copies it when the file is
-//! published.
+//! Copying between files of the mount. A copy is only noted: the store makes it when the file is published.
 
 use std::sync::Arc;
 
@@ -13,11 +12,11 @@ use crate::numbers::FileHandle;
 use crate::tree::inode::Node;
 
 impl Filesystem {
-    /// Copies up to `len` bytes from one open file, from an offset on, to another. Returns how many bytes these
-    /// are: fewer only at the end. `thread` has written.
+    /// Copies up to `len` bytes from one open file, from an offset on, to another. Returns how many: fewer only at the
+    /// end. `thread` counts as the writer.
     ///
     /// # Errors
-    /// `NotCopied` when the caller had better read and write the bytes, and those of writing to a draft.
+    /// `NotCopied` when the caller should read and write the bytes instead, and those of writing to a draft.
     pub async fn copy_range(
         self: Arc<Self>,
         from: (FileHandle, u64),
@@ -42,8 +41,8 @@ impl Filesystem {
         Ok(range.len())
     }
 
-    /// The version of which an open file has the bytes, and its length. A file that has changed since it was
-    /// published has none, and neither has one whose name stands for something else by now: it may be gone.
+    /// The version whose bytes an open file has, and its length. `None` for a file that has changed since it was
+    /// published, or whose name has another version by now: the version may be gone.
     fn version_of_handle(&self, handle: FileHandle) -> Option<(ObjectId, u64)> {
         let ino = match self.files.get(handle)? {
             OpenFile::Object(open) => open.ino,

@@ -1,10 +1,10 @@
-//! Where drafts begin and end. A draft, its name and its inode change together here, or not at all.
+//! Begins and ends drafts. A draft, its name and its inode change together here, or not at all.
 //!
-//! The inode of a version that is opened for writing becomes the inode of a draft, and that of a version again once
-//! the last writer has closed the draft. So locks, maps, and whoever has the file open go on. Two opens are exceptions,
-//! and give the name another inode: an open that empties a file which others have open for reading leaves them the
-//! version that they opened, and a file that the kernel reads by itself can't be opened in another way. Such an open
-//! fails with `ESTALE`, and the kernel looks the name up again, once.
+//! The inode of a version that is opened for writing becomes the inode of a draft, and that of a version again once the
+//! last writer has closed the draft. So locks, maps and open handles stay valid. Two opens are exceptions, and give the
+//! name another inode: an open that empties a file leaves its readers the version that they opened, and a file that the
+//! kernel reads by itself can't be opened in another way. Such an open fails with `ESTALE`, and the kernel looks the
+//! name up again, once.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Filesystem {
         opened
     }
 
-    /// Notes whether a thread has to repeat its open of an inode.
+    /// Notes whether a thread must repeat its open of an inode.
     pub(super) fn note_repeated<T>(&self, ino: InodeNo, thread: u32, opened: &Result<T, FsError>) {
         if !self.allows_writes() {
             return;
@@ -88,13 +88,13 @@ impl Filesystem {
             {
                 return Ok(opened);
             }
-            // It has become a draft, or a version, in between.
+            // The file has become a draft, or a version, in between.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Makes the version that an inode stands for a draft. Returns nothing if a program of this mount has done so, or has
-    /// published another version: then the inode stands for that.
+    /// Turns the version of an inode into a draft. Returns `None` if a program of this mount has done so, or has
+    /// published another version: then the inode refers to that.
     pub(super) async fn draft_of_inode(
         &self,
         ino: InodeNo,
@@ -111,7 +111,7 @@ impl Filesystem {
         }
         let fact = self.namespace.ask(&prefix, &name).await?;
         match (&fact.target, self.inodes.node(ino)) {
-            // A program of this mount has begun to write it.
+            // A program of this mount has begun to write the file.
             (_, Some(Node::Draft(_))) => Ok(None),
             (Some(Target::File(newest)), Some(Node::File(version)))
                 if newest.object.etag() == version.object.etag() =>
@@ -137,20 +137,20 @@ impl Filesystem {
                 let stored = (version.object, version.size);
                 self.begin_nameless(ino, (&prefix, &name), Some(stored), is_truncated)
             }
-            // The kernel will find what is there, or that nothing is there.
+            // The kernel looks the name up again.
             _ => Err(FsError::Outdated),
         }
     }
 
-    /// Whether an opener was told to look the name up again. The kernel tries only once.
+    /// Whether the opener is already repeating its open. The kernel repeats it only once.
     fn is_repeated(&self, opener: &Opener) -> bool {
         opener.thread != 0 && self.writing.detached.is_repeated(opener.thread)
     }
 
-    /// A draft for the inode of a file that this mount has taken from its name, and of which the store had an object of
-    /// some size. It is empty if it `is_truncated`. The kernel has looked the name up twice for its opener, and doesn't do
-    /// so once more: so he has opened the file before it was removed, as on any file system. Returns nothing if the inode
-    /// stands for something else by now.
+    /// Begins a draft without a name, for the inode of a file that this mount has removed, and whose object had some
+    /// size. It is empty if it `is_truncated`. The kernel has looked the name up twice for the opener, and does not do
+    /// so again: the open counts as one before the removal, as on any file system. Returns `None` if the inode refers
+    /// to another file by now.
     fn begin_nameless(
         &self,
         ino: InodeNo,
@@ -174,17 +174,17 @@ impl Filesystem {
         Ok(is_it.then_some(file))
     }
 
-    /// Whether who opens an inode for writing needs another inode.
+    /// Whether an open of the inode for writing needs another inode.
     fn has_to_detach(&self, ino: InodeNo, (parent, name): (InodeNo, &Arc<str>), is_truncated: bool) -> bool {
         let is_passed = self
             .files
             .any(|file| matches!(file, OpenFile::Object(open) if open.ino == ino && open.is_passthrough));
-        // Who was told to look the name up again is not told so twice: the kernel tries only once.
+        // An opener is told only once to look the name up again: the kernel repeats it only once.
         is_passed || (is_truncated && !self.writing.detached.has(parent, name) && self.has_readers(ino))
     }
 
-    /// Gives a name another inode before its version becomes a draft, where that is needed. Who makes a file is given an
-    /// inode with the answer.
+    /// Gives a name another inode before its version becomes a draft, if needed. CREATE returns an inode with its
+    /// answer.
     pub(super) fn make_way(&self, (parent, name): (InodeNo, &str), is_truncated: bool) {
         if let Some(ino) = self.inodes.newest(parent, name)
             && self.has_to_detach(ino, (parent, &Arc::from(name)), is_truncated)
@@ -202,8 +202,8 @@ impl Filesystem {
         })
     }
 
-    /// Gives the name of an inode to another inode, which the kernel finds when it looks the name up again, because the
-    /// thread `opener` is to open it anew. Who has this one open goes on with the version that he has opened.
+    /// Gives the name of an inode to another inode, because the thread `opener` is to open the file anew. The kernel
+    /// finds it when it looks the name up again. Handles of the old inode keep the version that they opened.
     pub fn detach(&self, ino: InodeNo, opener: u32) {
         if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
             self.writing.detached.note(parent, &name, opener);
@@ -211,9 +211,8 @@ impl Filesystem {
         self.inodes.detach(ino);
     }
 
-    /// The draft in the place of a version, as which a name is known, empty if it `is_truncated`. Its inode stands for
-    /// the draft from now on, and whoever has it open sees the draft. Returns nothing if the name stands for something
-    /// else by now.
+    /// Begins a draft in place of the known version of a name, empty if it `is_truncated`. The inode refers to the
+    /// draft from now on, and its open handles see the draft. Returns `None` if the name has changed by now.
     pub(super) async fn begin_draft(
         &self,
         (parent, prefix, name): (InodeNo, &Arc<str>, &str),
@@ -270,7 +269,7 @@ impl Filesystem {
         Ok(Some(file))
     }
 
-    /// Tells who has an inode open that it does not stand for the version any more that was opened.
+    /// Tells the open handles of an inode that it no longer refers to the version that they opened.
     fn tell_readers(&self, ino: InodeNo) {
         let open: Vec<_> = self.files.filter_map(|file| match file {
             OpenFile::Object(open) if open.ino == ino => Some(open.clone()),
@@ -281,8 +280,8 @@ impl Filesystem {
         }
     }
 
-    /// Opens a draft, whose name the caller may have `held`; one that `is_new` is made by this open. Returns nothing if
-    /// its name stands for a version by now.
+    /// Opens a draft, whose name the caller may have `held`; one that `is_new` is made by this open. Returns `None` if
+    /// its name refers to a version by now.
     pub(super) async fn open_draft(
         &self,
         ino: InodeNo,
@@ -292,13 +291,13 @@ impl Filesystem {
         held: Option<&NamesGuard<'_>>,
     ) -> Result<Option<Opened>, FsError> {
         if how.truncates && file.is_idle() && self.has_readers(ino) && self.end_idle(file, held).await {
-            // They keep the version.
+            // Their handles keep the version.
             return Ok(None);
         }
         if file.verdict(Step::Open) != Verdict::Go {
             return if file.is_sealed() { Ok(None) } else { Err(FsError::Outdated) };
         }
-        // Who makes an empty file and only reads it has an object to publish, too.
+        // A handle that makes an empty file and only reads it has an object to publish, too.
         let writer = if how.writes || how.truncates || is_new {
             let leaves_bytes = how.appends || !how.writes;
             let Some(writer) = file.add_writer(leaves_bytes, opener.thread) else { return Ok(None) };
@@ -334,8 +333,8 @@ impl Filesystem {
         how: WriteOpen,
         writer: Option<WriterId>,
     ) -> Result<Opened, FsError> {
-        // A WRITE around the page cache drops the pages before it is sent, so who reads through the page cache could
-        // bring the old ones back. What is written through the page cache changes them.
+        // A WRITE around the page cache drops the pages before it is sent, so a reader through the page cache could
+        // bring the old ones back. A WRITE through the page cache changes them.
         let is_cached = how.writes && self.has_cached(ino);
         if how.writes && !is_cached {
             file.note_direct();
@@ -343,8 +342,8 @@ impl Filesystem {
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
-        // Who only reads a draft uses no page, so he drops none: a page that is dropped while a WRITE of it is under way
-        // could come back without these bytes.
+        // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it
+        // is under way could come back without these bytes.
         let keep_cache = is_cached || !how.writes;
         Ok(Opened { mode, keep_cache, ..Opened::own(handle.ok_or(FsError::Outdated)?) })
     }
@@ -358,7 +357,7 @@ impl Filesystem {
         })
     }
 
-    /// Empties a draft that is being opened. One that is empty changes, too: it gets the time of now, and the store may
+    /// Empties a draft that is being opened. An empty one changes, too: it gets the present time, and the store may
     /// have other bytes by now.
     async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId, opener: &Opener) -> Result<(), FsError> {
         let _turn = file.turn().await;
@@ -370,8 +369,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Has the name of a draft stand for the version that the draft has become, unless somebody has it open for
-    /// writing. The caller has the draft's turn.
+    /// Makes the name of a draft refer to the version that the draft has become, unless it is open for writing. The
+    /// caller holds the draft's turn.
     pub(super) fn seal(&self, file: &Arc<DraftFile>, version: &File) -> bool {
         self.note_attr(version, file.published_attr());
         let found = self.attributes.kept.as_ref().and_then(|attrs| attrs.get(version));
@@ -380,7 +379,7 @@ impl Filesystem {
         let is_sealed = self.namespace.note_sealed((&prefix, &name), file, version, || {
             let is_sealed = self.inodes.become_version(file, version, found, !file.was_direct());
             if is_sealed && file.is_log() {
-                // Who appends next goes on with the draft, and finds it as soon as he finds its version.
+                // The next appender continues the draft, and finds it as soon as it finds its version.
                 gone = self.writing.logs.keep(file.clone());
             }
             is_sealed
@@ -389,8 +388,8 @@ impl Filesystem {
         is_sealed
     }
 
-    /// Notes that a draft can't be published any more, if the error says so. Its name stands for what the store has
-    /// from now on, and its handles keep the error. The caller has the draft's turn.
+    /// Notes that a draft can never be published, if the error says so. Its name refers to the version in the store
+    /// from now on, and its handles keep the error. The caller holds the draft's turn.
     pub(super) fn failed(&self, file: &Arc<DraftFile>, error: WriteError) -> FsError {
         if file.draft().has_failed() && file.fail() {
             let (prefix, name) = file.place();
@@ -409,7 +408,7 @@ impl Filesystem {
         error.into()
     }
 
-    /// Gives the bytes of a draft up that can't become an object any more, once nobody has it open or is about to.
+    /// Drops the bytes of a draft that can't become an object any more, once no handle has it open or is about to.
     pub(super) async fn discard_unused(&self, file: &Arc<DraftFile>) {
         if file.give_up(|| self.is_open(file)) {
             file.draft().discard().await;
@@ -426,7 +425,7 @@ impl Filesystem {
         })
     }
 
-    /// The draft that is open under a handle which may change it, or has made it, and the handle.
+    /// The open draft of a handle that may change it, or has made it, and the handle's writer.
     pub(super) fn open_to_writer(&self, handle: FileHandle) -> Option<(Arc<OpenDraft>, WriterId)> {
         match self.files.get(handle) {
             Some(OpenFile::Draft(open)) => {
@@ -437,7 +436,7 @@ impl Filesystem {
         }
     }
 
-    /// The inode and the draft that a handle has open in any way, and how it was opened, if as a draft.
+    /// The inode and the draft that a handle has open in any way, and the open draft, if it was opened as one.
     pub(super) fn draft_of_handle(
         &self,
         handle: FileHandle,

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::Filesystem;
 
 impl Filesystem {
-    /// As [`end_writes`](Self::end_writes), but takes no longer than `limit`. What the store has not taken by then is
-    /// lost, and the log says so of each file.
+    /// As [`end_writes`](Self::end_writes), but takes no longer than `limit`. Files that the store has not accepted by
+    /// then are lost, and each is logged.
     pub async fn end_writes_within(self: &Arc<Self>, limit: Duration) -> usize {
         if let Ok(lost) = timeout(limit, self.end_writes()).await {
             return lost;

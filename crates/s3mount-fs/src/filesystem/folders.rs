@@ -1,9 +1,9 @@
 //! Renaming folders.
 //!
-//! A folder of which the store knows nothing only gets another name. The objects below any other folder are moved
-//! inside the store ([`Writer::rename_folder`](s3mount_write::Writer::rename_folder)), which says when the names of this
-//! mount change. No name in either folder is changed meanwhile ([`tree_locks`](crate::tree::tree_locks)), and files that are being
-//! written move with it.
+//! A folder without objects in the store only gets another name. The objects below any other folder are moved inside
+//! the store ([`Writer::rename_folder`](s3mount_write::Writer::rename_folder)), which says when to change the names of
+//! this mount. No name in either folder is changed meanwhile ([`tree_locks`](crate::tree::tree_locks)), and files that
+//! are being written move with it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ impl From<MoveError> for FsError {
     }
 }
 
-/// A folder that gets another name.
+/// A folder that is being renamed.
 struct Renaming<'a> {
     from: Place<'a>,
     to: Place<'a>,
@@ -46,7 +46,7 @@ struct Renaming<'a> {
 }
 
 impl Renaming<'_> {
-    /// The way back.
+    /// The reverse renaming.
     fn back(&self) -> Self {
         Self {
             from: self.to,
@@ -58,7 +58,7 @@ impl Renaming<'_> {
     }
 }
 
-/// The names of the mount, for a folder that gets another one.
+/// The names of the mount, for the renaming of a folder.
 struct Names<'a> {
     fs: &'a Filesystem,
     renaming: &'a Renaming<'a>,
@@ -82,8 +82,8 @@ impl<'a> FolderNames for Names<'a> {
 }
 
 impl Filesystem {
-    /// Renames a folder. One that has the new name is replaced if it is empty, unless `keeps_target`. No name in
-    /// them is changed meanwhile, because the caller holds both trees.
+    /// Renames a folder. Replaces an empty folder of the new name, unless `keeps_target`. No name in either is changed
+    /// meanwhile, because the caller holds both trees.
     pub(super) async fn rename_folder(
         self: &Arc<Self>,
         from: Place<'_>,
@@ -114,7 +114,7 @@ impl Filesystem {
         self.move_folder(&renaming, target == StoredIn::Marker).await
     }
 
-    /// Whether a name below the directory `prefix` stands for a draft.
+    /// Whether a name below the directory `prefix` refers to a draft.
     fn has_drafts_below(&self, prefix: &str) -> bool {
         self.namespace.drafts().iter().any(|draft| draft.place().0.starts_with(prefix))
     }
@@ -131,7 +131,7 @@ impl Filesystem {
         Ok(writes.writer.rename_folder(rename, &Names { fs: self, renaming }).await?)
     }
 
-    /// Gives all drafts of a folder their new keys. The copies of their objects become their own.
+    /// Gives all drafts of a folder their new keys. The copies of their objects become their objects.
     async fn move_drafts(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
         let copies: HashMap<&str, &Moved> = moved.iter().map(|copy| (copy.from.key(), copy)).collect();
         for file in self.drafts_below(&renaming.old) {
@@ -145,7 +145,7 @@ impl Filesystem {
                     file.draft().follow(&copy.from, async { Ok::<_, Infallible>(copy.to.clone()) }).await;
                 file.note_object(&copy.to);
             } else if !file.is_sealed() {
-                // If somebody else has replaced or deleted the object, the draft can't be published.
+                // If another client has replaced or deleted the object, the draft can't be published.
                 let there = copy.map(|copy| copy.to.clone()).or_else(|| file.stored());
                 let condition =
                     there.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
@@ -155,7 +155,7 @@ impl Filesystem {
         }
     }
 
-    /// The drafts below a prefix: those that have names, and those that ended and are still open.
+    /// The drafts below a prefix: those with names, and ended ones that are still open.
     fn drafts_below(&self, prefix: &str) -> Vec<Arc<DraftFile>> {
         let mut drafts = self.inodes.drafts();
         for draft in self.namespace.drafts() {

@@ -1,4 +1,4 @@
-//! Reads of files that this mount writes or renames: they follow the inode, from a version to a draft and to the next
+//! Reads files that this mount writes or renames. The reads follow the inode, from a version to a draft and to the next
 //! version.
 
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::open::reader_slot::ReaderSlot;
 use crate::sync::spawn;
 use crate::tree::inode::Node;
 
-/// How often a READ begins again at most because its file was renamed.
+/// The most times that a READ begins again because its file was renamed.
 const MOST_AGAIN: u32 = 16;
 
-/// What a READ has tried.
+/// The object that a READ has tried.
 #[derive(Debug)]
 struct Tried {
     ino: InodeNo,
     object: ObjectId,
-    /// How often this mount had renamed anything when the inode stood for this object.
+    /// The count of this mount's renames when the inode referred to this object.
     renames: u64,
 }
 
 impl Filesystem {
-    /// A file is made as long as `size` says. If that makes it shorter, drop what this returns once the kernel has the
+    /// Notes that a file is set to `size` bytes. If that makes it shorter, drop the guard once the kernel has the
     /// answer.
     pub fn cutting(&self, ino: InodeNo, size: u64) -> Option<Cutting> {
         let is_cut = self.inodes.attr(ino).is_some_and(|attr| size < attr.size);
         is_cut.then(|| self.writing.cuts.begin(ino))
     }
 
-    /// Fills the page cache from a file that is, or was, written while it is open.
+    /// Answers a READ that fills the page cache, of a file that is or was written while it is open.
     pub(super) fn fill_written<R>(self: &Arc<Self>, read: ReadAt, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
@@ -63,8 +63,8 @@ impl Filesystem {
         });
     }
 
-    /// Reads what an inode stands for now. `slot` keeps the reader of the handle from one READ to the next. Without an
-    /// inode that the kernel knows, the bytes are those of `file`.
+    /// Reads the present version or draft of an inode. `slot` keeps the reader of the handle from one READ to the next.
+    /// If the kernel does not know the inode, reads `file`.
     pub(super) fn read_followed<R>(
         self: &Arc<Self>,
         (ino, file): (InodeNo, Option<&Arc<DraftFile>>),
@@ -100,7 +100,7 @@ impl Filesystem {
         });
     }
 
-    /// Answers a READ of an open object that found it gone.
+    /// Answers a READ that found its object gone.
     pub(super) fn after_stale<R>(self: &Arc<Self>, read: ReadAt, source: ReadError, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
@@ -118,8 +118,8 @@ impl Filesystem {
         });
     }
 
-    /// Answers a READ that found its version gone: if this mount has renamed or changed the file since, from what the
-    /// inode stands for now.
+    /// Answers a READ that found its version gone: from the present version or draft of the inode, if this mount has
+    /// renamed or changed the file since.
     fn after_stale_followed<R>(
         self: &Arc<Self>,
         tried: &Tried,
@@ -138,8 +138,8 @@ impl Filesystem {
         self.read_followed((tried.ino, None), slot, read, reply);
     }
 
-    /// Whether an inode stands for something else than the object that was tried, or may have done so meanwhile: who
-    /// renames a file, or a folder around it, there and back takes the object away for a while.
+    /// Whether an inode refers to other bytes than the tried object, or may have done so meanwhile: a rename of the
+    /// file, or of a folder above it, there and back moves the object away for a while.
     fn has_other_bytes(&self, tried: &Tried) -> bool {
         match self.inodes.node(tried.ino) {
             Some(Node::Draft(_)) => true,
@@ -163,8 +163,8 @@ impl Filesystem {
         });
     }
 
-    /// Reads a draft. While the draft gets another name, the object that it is made of may be gone before the draft
-    /// knows where the copy is.
+    /// Reads a draft. While the draft is renamed, the object that it is made of may be gone before the draft knows the
+    /// key of the copy.
     async fn read_draft(&self, file: &DraftFile, read: ReadAt) -> Result<Bytes, WriteError> {
         match file.draft().read(read.offset, read.len).await {
             Err(WriteError::SourceGone(_)) => {

@@ -1,4 +1,4 @@
-//! Every few seconds, expired names and logs are dropped, and unused memory is given back to the machine.
+//! Drops expired names and logs every few seconds, and gives unused memory back to the machine.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::tree::inode::{INODE_BYTES, InodeTable};
 /// How often expired names are dropped.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Memory of names, in bytes, that is worth giving back once half of it is unused.
+/// The least memory of names, in bytes, that is given back once half of it is unused.
 const WORTH_TRIMMING: usize = 16 << 20;
 
 /// Drops expired names and logs, and gives memory back once many names are gone. Ends when the mount ends.

@@ -1,5 +1,4 @@
-//! Symbolic links: short objects whose mode says that they are links, and whose bytes are the target. So s3fs
-//! keeps them.
+//! Symbolic links: short objects whose mode says that they are links, and whose bytes are the target, as in s3fs.
 
 use std::sync::Arc;
 use std::sync::Once;

@@ -1,4 +1,4 @@
-//! Objects for folders. Their keys end in `/`, and they have no bytes.
+//! Marker objects for folders. Their keys end in `/`, and they have no bytes.
 
 use s3mount_object::{Condition, ErrorKind, NewObject};
 use s3mount_write::WriteError;
@@ -7,7 +7,7 @@ use super::Filesystem;
 use crate::FsError;
 use crate::attributes::stored::{StoredAttr, seconds};
 
-/// The media type by which other programs know such objects.
+/// The media type by which other programs recognise such objects.
 const FOLDER: &str = "application/x-directory";
 
 impl Filesystem {

@@ -1,4 +1,4 @@
-//! Who may run a file, on mounts that keep no attributes.
+//! Execute permissions, on mounts that keep no attributes.
 
 use super::Filesystem;
 use crate::attr::FileKind;
@@ -6,8 +6,8 @@ use crate::numbers::InodeNo;
 use crate::tree::inode::Node;
 
 impl Filesystem {
-    /// A program sets the permissions of a file. Of these, a mount that keeps no attributes remembers who may run it,
-    /// for as long as it lives.
+    /// Notes the permissions that a program sets for a file. A mount that keeps no attributes remembers the execute
+    /// bits of these until it ends.
     pub fn note_mode(&self, ino: InodeNo, permissions: u32) {
         if self.attributes.kept.is_some() || self.writing.writes.is_none() {
             return;
@@ -26,7 +26,7 @@ impl Filesystem {
         }
     }
 
-    /// The permissions of a file of this kind, if they are not those of all other files.
+    /// The permissions of a file of this kind, if they differ from those of other files.
     pub fn mode(&self, ino: InodeNo, kind: FileKind) -> Option<u16> {
         if self.attributes.modes.is_empty() || kind != FileKind::File {
             return None;

@@ -1,4 +1,4 @@
-//! Notices to the kernel: names that now stand for something else, and files that it has to forget.
+//! Notices to the kernel: names that have changed, and files that it has to forget.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,12 +9,11 @@ use super::open_file::OpenFile;
 use crate::numbers::InodeNo;
 use crate::tree::inode::{KnownName, Node};
 
-/// When all files that the kernel knows are in use, how long to wait before looking again for some to forget.
+/// How long to wait before another search for files to forget, when all files that the kernel knows are in use.
 const ALL_IN_USE: Duration = Duration::from_secs(1);
 
 impl Filesystem {
-    /// Forgets what the name of an inode stands for, because its version is gone. Returns the inode's
-    /// directory and its name there.
+    /// Forgets the name of an inode, because its version is gone. Returns the inode's directory and its name there.
     pub(super) fn forget_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
         let (parent, name) = self.inodes.outdate_version(ino)?;
         if let Some(Node::Directory(prefix)) = self.inodes.node(parent) {
@@ -23,25 +22,24 @@ impl Filesystem {
         Some((parent, name))
     }
 
-    /// Waits until more names may stand for another inode than the kernel knows. Only one caller may wait at
-    /// a time.
+    /// Waits until more names may have another inode than the kernel knows. Only one caller may wait at a time.
     pub async fn wait_for_outdated(&self) {
         self.inodes.wait_for_outdated().await;
     }
 
-    /// Takes names that the kernel has to drop, because they stand for something else now. All are of one
-    /// directory for which `is_free` holds.
+    /// Takes names that the kernel has to drop, because they have changed. All are of one directory for which `is_free`
+    /// holds.
     pub fn take_outdated(&self, is_free: impl Fn(InodeNo) -> bool) -> Option<(InodeNo, Vec<KnownName>)> {
         self.inodes.take_outdated(is_free)
     }
 
-    /// Takes names back that the kernel could not be told of.
+    /// Takes back names of which the kernel could not be told.
     pub fn put_back_outdated(&self, directory: InodeNo, names: &[KnownName]) {
         self.inodes.put_back(directory, names);
     }
 
-    /// Waits until the kernel knows too many files. Returns files that it has to forget, by directory: the
-    /// oldest of those that are not in use.
+    /// Waits until the kernel knows too many files. Returns the files to forget, by directory: the oldest that are not
+    /// in use.
     pub async fn oldest(&self) -> HashMap<InodeNo, Vec<KnownName>> {
         loop {
             self.inodes.wait_for_too_many().await;

@@ -14,7 +14,7 @@ use crate::page_cache::OpenPages;
 use crate::sync::{AtomicBool, Ordering};
 use crate::writes::OpenDraft;
 
-/// The way of an open file's bytes to its readers.
+/// Whether an open file is read through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Through the kernel's page cache.
@@ -26,34 +26,34 @@ pub enum OpenMode {
 /// The answer to an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The handle, which the next calls name.
+    /// The handle, for the next calls.
     pub handle: FileHandle,
-    /// The way of its bytes to its readers.
+    /// Whether it is read through the page cache.
     pub mode: OpenMode,
-    /// Whether the file is read at random through maps. Then a small readahead of the kernel suits it.
+    /// Whether the file is read at random through maps. Then a small readahead of the kernel is best.
     pub is_random_map: bool,
     /// Whether the kernel may keep the pages that it has of the file.
     pub keep_cache: bool,
 }
 
 impl Opened {
-    /// A file of the daemon's own, or a draft that is only read. The kernel must not keep its pages.
+    /// One of the daemon's own files, or a draft that is only read. The kernel must not keep its pages.
     pub(super) fn own(handle: FileHandle) -> Self {
         Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
     }
 }
 
-/// What the handle of a file stands for.
+/// The open file of a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum OpenFile {
     Object(Arc<OpenObject>),
-    /// The text of one of the daemon's own files, as it was when the file was opened.
+    /// The text of one of the daemon's own files, as of its open.
     Snapshot(Bytes),
-    /// The file that passes on what happens while it is open.
+    /// The file that passes on events while it is open.
     Events(Arc<Listener>),
     /// The file that takes hints.
     Hints(Arc<HintWriter>),
-    /// The file that takes the paths of files to be kept.
+    /// The file that takes the paths of files to warm.
     Keep(Arc<KeepFile>),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
@@ -66,10 +66,10 @@ pub(crate) struct OpenObject {
     pub(crate) reader: OpenReader,
     /// Whether the inode was opened before.
     pub(crate) was_opened_before: bool,
-    /// Whether the kernel reads it by itself.
+    /// Whether the kernel reads the file by itself.
     pub(crate) is_passthrough: bool,
     was_read: AtomicBool,
-    /// How often this mount had renamed anything when it was opened.
+    /// The count of this mount's renames when the file was opened.
     pub(crate) renames: u64,
     /// Whether the file was renamed since it was opened, and its first object is gone. Then READs follow the inode.
     was_renamed: AtomicBool,
@@ -126,7 +126,7 @@ impl OpenObject {
         self.was_written.load(Ordering::Acquire)
     }
 
-    /// Whether anything was read of it since it was opened.
+    /// Whether the file was read since it was opened.
     pub(crate) fn was_read(&self) -> bool {
         self.was_read.load(Ordering::Relaxed)
     }
@@ -138,7 +138,7 @@ pub(super) struct ReadAt {
     pub(super) handle: FileHandle,
     pub(super) offset: u64,
     pub(super) len: usize,
-    /// How often it has begun again, because its object was gone.
+    /// How often the READ has begun again, because its object was gone.
     pub(super) times_again: u32,
 }
 

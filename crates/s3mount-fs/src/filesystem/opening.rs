@@ -1,7 +1,7 @@
-//! Opening a file, in two steps: first what the inode stands for, then the way of its bytes.
+//! Opens a file in two steps: the first finds what the inode refers to, the second decides how the file is read.
 //!
-//! Between the two, the caller may ask whether the whole version lies on a disk of this machine, and have the
-//! kernel read it from there. Only the caller knows whether the kernel does.
+//! Between the two, the caller may ask whether the whole version lies on a disk of this machine, and let the kernel
+//! read it from there. Only the caller knows whether the kernel does.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Opening {
 
 #[derive(Debug)]
 enum Target {
-    /// A file of the daemon's own.
+    /// One of the daemon's own files.
     Own(OpenFile),
     Object(ObjectOpening),
     /// A file that is being written.
@@ -39,11 +39,11 @@ enum Target {
 #[derive(Debug)]
 struct ObjectOpening {
     ino: InodeNo,
-    /// How often this mount had renamed anything when the inode stood for this file.
+    /// The count of this mount's renames when the inode referred to this file.
     renames: u64,
     pid: u32,
     file: s3mount_names::File,
-    /// Set once the disk was asked. It keeps what the disk has told.
+    /// Set once the disk was looked at. It keeps the result.
     reader: Option<Arc<ObjectReader>>,
     /// Whether the whole version lies on a disk.
     is_whole: bool,
@@ -90,7 +90,7 @@ impl Filesystem {
         Ok(Opening { fs: self.clone(), target })
     }
 
-    /// What an OPEN of a file of the bucket opens.
+    /// The version or draft that an OPEN of a file of the bucket opens.
     fn opens(&self, ino: InodeNo, pid: u32) -> Result<Target, FsError> {
         for _ in 0..2 {
             let renames = self.inodes.renames();
@@ -103,7 +103,7 @@ impl Filesystem {
                 Some(Node::Draft(file)) if file.verdict(Step::Open) == Verdict::Go => {
                     return Ok(Target::Draft(ino, file));
                 }
-                // The inode stands for the version that the draft has just become.
+                // The inode refers to the version that the draft has just become.
                 Some(Node::Draft(file)) if file.is_sealed() => {}
                 Some(Node::Draft(_)) => return Err(FsError::Outdated),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
@@ -115,14 +115,13 @@ impl Filesystem {
 }
 
 impl Opening {
-    /// Whether it is a file of the bucket.
+    /// Whether the file is one of the bucket.
     pub fn is_object(&self) -> bool {
         matches!(self.target, Target::Object(_) | Target::Draft(..))
     }
 
-    /// Goes on with the file on a disk of this machine that holds the whole version, byte for byte: in this
-    /// thread if it is known, else in a thread of the disk cache, and without the file if the disk takes too
-    /// long.
+    /// Calls `then` with the file on a disk of this machine that holds the whole version, byte for byte: in this thread
+    /// if it is known, else in a thread of the disk cache. If the disk takes too long, calls `then` without the file.
     pub fn with_whole_file(mut self, then: impl FnOnce(Self, Option<Arc<File>>) + Send + 'static) {
         let Target::Object(opening) = &mut self.target else { return then(self, None) };
         if self.fs.has_just_detached(opening.ino) {
@@ -138,7 +137,7 @@ impl Opening {
         });
     }
 
-    /// Opens the file. If it `is_passthrough`, the kernel reads it by itself, from the file that
+    /// Opens the file. `is_passthrough`: the kernel reads it by itself, from the file that
     /// [`with_whole_file`](Self::with_whole_file) has found.
     ///
     /// # Errors
@@ -154,7 +153,7 @@ impl Opening {
 }
 
 impl Filesystem {
-    /// Whether an inode was given to the kernel just now because somebody is going to write the file.
+    /// Whether the kernel has just got the inode because a program is about to write the file.
     fn has_just_detached(&self, ino: InodeNo) -> bool {
         let place = self.inodes.parent_and_name(ino).filter(|_| self.allows_writes());
         place.is_some_and(|(parent, name)| self.writing.detached.has(parent, &name))
@@ -169,12 +168,12 @@ impl Filesystem {
         let is_quarantined = self.prefetcher.take_quarantined(&file.object);
         let keep_cache = !(self.inodes.take_old_pages(ino) || is_quarantined);
         let reader = self.prefetcher.open(&file.object, file.size);
-        // The kernel's page cache may still hold a file that was opened before: then it needs no request.
+        // The kernel's page cache may still hold the pages of a file that was opened before: then it needs no request.
         let was_opened_before = self.inodes.open(ino);
         self.ahead.on_open(ino, &reader, was_opened_before, (is_whole, is_passthrough));
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         let is_named = path.is_some_and(|path| self.config.direct_io.is_match(path));
-        // Where the kernel reads by itself, the page cache is that of the disk's file system.
+        // If the kernel reads the file by itself, the page cache is that of the disk's file system.
         let pages = self.page_cache.on_open(ino, file, pid, is_named || is_passthrough);
         let mode = if is_named || pages.is_direct() { OpenMode::Direct } else { OpenMode::Cached };
         let is_random_map = pages.is_random() && !is_passthrough;
@@ -192,7 +191,7 @@ impl Filesystem {
         if !self.allows_writes() {
             return Ok(opened);
         }
-        // Who begins to write it from now on finds this handle.
+        // A writer that begins from now on finds this handle.
         match self.inodes.since(ino, file.object.etag()) {
             Since::Same => Ok(opened),
             Since::Other => {
@@ -204,7 +203,7 @@ impl Filesystem {
                     self.release(handle);
                     self.opened_draft(ino, &file, WriteOpen::default(), None)
                 }
-                // It is a version again.
+                // The file is a version again.
                 Some(Node::File(_)) if !is_passthrough => {
                     open.set_written();
                     Ok(opened)

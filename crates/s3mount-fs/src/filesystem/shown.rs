@@ -8,8 +8,7 @@ use crate::control::Control;
 use crate::page_cache::direct::Reason;
 
 impl Filesystem {
-    /// The metrics of the mount: those of this crate, those of the crates below it, and those that others
-    /// add.
+    /// The metrics of the mount: those of this crate, of the crates below it, and of others that add theirs.
     pub fn registry(&self) -> &Registry {
         &self.instruments.registry
     }

@@ -1,4 +1,4 @@
-//! `.s3mount/keep`: files that a program wants in the disk cache before anybody reads them.
+//! `.s3mount/keep`: warms the disk cache with the files that a program names.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::control::keep_file::WarmRequest;
 const AT_ONCE: usize = 64;
 
 impl Filesystem {
-    /// Fetches what a program wants to be kept, and writes it to the disk cache. It takes memory and requests
-    /// that readers can spare. Resolves when all of it is there.
+    /// Fetches the files that a program names, and writes them to the disk cache. Uses memory and requests that readers
+    /// can spare. Resolves when all files are there.
     ///
     /// # Errors
-    /// `NotFound` for a line that names no file, and those of looking a name up; `Warm` when the disk cache
-    /// can't have it.
+    /// `NotFound` for a line that names no file, and those of looking a name up; `Warm` when the disk cache can't keep
+    /// it.
     pub async fn warm_cache(self: Arc<Self>, asked: WarmRequest) -> Result<(), FsError> {
         let one = |hint| self.warm_one(hint);
         stream::iter(asked.0).map(one).buffer_unordered(AT_ONCE).try_for_each(|()| ready(Ok(()))).await

@@ -1,5 +1,4 @@
-//! `.s3mount/streams` shows what is being read and who waits, and `.s3mount/events` passes on what happens
-//! while it is open.
+//! `.s3mount/streams` shows the streams and the waiting calls, and `.s3mount/events` passes on events while it is open.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ use crate::tree::inode::Node;
 const MAX_FILES: usize = 1000;
 
 impl Filesystem {
-    /// Has `.s3mount/events` pass on what is noted in `recorder`.
+    /// Makes `.s3mount/events` pass on the events of `recorder`.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<Recorder>) -> Self {
         self.instruments.recorder = recorder;
         self
     }
 
-    /// Where events are noted while somebody listens.
+    /// Records events while a listener is there.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.instruments.recorder
     }
 
-    /// Sets the function that knows whose calls have no answer yet. It can be set once.
+    /// Sets the function that returns the callers without an answer. It can be set once.
     pub fn set_callers(&self, who_waits: impl Fn() -> Vec<Caller> + Send + Sync + 'static) {
         self.instruments.callers.set(who_waits);
     }

@@ -28,7 +28,7 @@ impl Filesystem {
         self.writing.writes.as_ref().map(|writes| &writes.writer).ok_or(FsError::ReadOnly)
     }
 
-    /// Makes a file and opens it, or opens the one that is there.
+    /// Makes a file and opens it, or opens the existing one.
     ///
     /// # Errors
     /// `ReadOnly`, `Exists`, `IsDirectory`, `NotAllowed`, or those of looking the name up.
@@ -101,7 +101,7 @@ impl Filesystem {
                     let attr = file.attr(given.ino);
                     return Ok((Entry { attr, name_ttl: attr.ttl }, opened));
                 }
-                // The kernel is not given it.
+                // The kernel does not get the inode.
                 self.inodes.forget(given.ino, 1);
                 opened?;
             }
@@ -109,8 +109,8 @@ impl Filesystem {
         }
     }
 
-    /// A draft of a file of which the store has nothing, unless there is something by now. The kernel makes one file of a
-    /// name at a time, but it lets a caller go that is killed, and then the next one may have made the file.
+    /// A draft of a file without an object in the store, unless the name has one by now. The kernel makes one file of a
+    /// name at a time, but it does not wait for a killed caller, and then the next one may have made the file.
     fn new_draft(
         &self,
         prefix: &Arc<str>,
@@ -144,7 +144,8 @@ impl Filesystem {
         Ok(prefix)
     }
 
-    /// The prefix of a directory in which `name` may be changed. The directory keeps it as long as the guard lives.
+    /// The prefix of a directory in which `name` may be changed. The directory keeps its prefix as long as the guard
+    /// lives.
     pub(super) async fn hold_name(
         &self,
         parent: InodeNo,
@@ -153,14 +154,14 @@ impl Filesystem {
         loop {
             let prefix = self.writable_directory(parent, name)?;
             let guard = self.writing.tree_locks.hold_names(&[(&prefix, name)]).await;
-            // The directory may have been renamed meanwhile.
+            // The directory may have been renamed in between.
             if self.writable_directory(parent, name)? == prefix {
                 return Ok((prefix, guard));
             }
         }
     }
 
-    /// Whether an inode is a draft.
+    /// Whether an inode refers to a draft.
     pub fn is_draft(&self, ino: InodeNo) -> bool {
         matches!(self.inodes.node(ino), Some(Node::Draft(_)))
     }
@@ -170,8 +171,8 @@ impl Filesystem {
         self.writing.writes.is_some()
     }
 
-    /// Takes bytes for the file of the daemon's own, or for a draft, where they go to `offset`. What can't be done at
-    /// once is returned for [`finish_write`](Self::finish_write), and the writer waits for that. `thread` has written.
+    /// Writes bytes to one of the daemon's own files, or to a draft, at `offset`. Returns the work that can't be done
+    /// at once for [`finish_write`](Self::finish_write), and the writer waits for that. `thread` counts as the writer.
     ///
     /// # Errors
     /// `ReadOnly` for any other file, and those of writing to a draft.
@@ -185,8 +186,8 @@ impl Filesystem {
         self.take_bytes(handle, To::Offset(offset), data, thread)
     }
 
-    /// As [`write`](Self::write), but the bytes go to the end of the file, wherever that is by now: the kernel may not
-    /// know yet what another program has written.
+    /// As [`write`](Self::write), but appends the bytes at the present end of the file: the kernel may not know yet
+    /// what another program has written.
     ///
     /// # Errors
     /// Those of `write`.
@@ -199,8 +200,8 @@ impl Filesystem {
         self.take_bytes(handle, To::End, data, thread)
     }
 
-    /// As [`write`](Self::write), of pages that a map has changed. A map never makes a file longer: the kernel cuts what
-    /// lies behind the end, but the file may have been cut since. So these bytes are left out here, too.
+    /// As [`write`](Self::write), for pages that a map has changed. A map never makes a file longer: the kernel drops
+    /// bytes beyond the end, but the file may have been cut since. So this drops them, too.
     ///
     /// # Errors
     /// Those of `write`.
@@ -214,7 +215,7 @@ impl Filesystem {
         self.take_bytes(handle, To::Pages(offset), data, thread)
     }
 
-    /// Takes bytes of a WRITE.
+    /// Handles the bytes of a WRITE.
     fn take_bytes(
         self: &Arc<Self>,
         handle: FileHandle,
@@ -237,7 +238,7 @@ impl Filesystem {
         }
     }
 
-    /// Takes bytes of a WRITE for a draft.
+    /// Handles the bytes of a WRITE to a draft.
     fn write_draft(
         &self,
         file: &Arc<DraftFile>,
@@ -270,7 +271,7 @@ impl Filesystem {
         Ok(Some(Deferred::Write(DeferredWrite { file, writer, thread, to, turn, underway, data })))
     }
 
-    /// Does what [`write`](Self::write) has left.
+    /// Does the work that [`write`](Self::write) has deferred.
     ///
     /// # Errors
     /// Those of [`warm_cache`](Self::warm_cache), and of writing to a draft.
@@ -305,7 +306,7 @@ impl Filesystem {
         }
     }
 
-    /// Sets the size of a file. Without a handle, the file is published at once, unless somebody else is changing it.
+    /// Sets the size of a file. Without a handle, publishes the file at once, unless another handle is changing it.
     ///
     /// # Errors
     /// `Outdated` as of [`open_to_write`](Self::open_to_write).
@@ -334,7 +335,7 @@ impl Filesystem {
         self.getattr(ino)
     }
 
-    /// Makes a draft as long as `size` says.
+    /// Cuts or extends a draft to `size` bytes.
     async fn cut(
         &self,
         file: &Arc<DraftFile>,
@@ -347,8 +348,7 @@ impl Filesystem {
         file.draft().truncate(size).await.map_err(|error| self.failed(file, error))
     }
 
-    /// Counts one more handle that may write to the file of an inode; one that `appends` changes no byte that is
-    /// there.
+    /// Counts one more handle that may write to the file of an inode; one that `appends` changes no existing byte.
     pub(super) async fn add_writer(
         &self,
         ino: InodeNo,
@@ -375,7 +375,7 @@ impl Filesystem {
         }
     }
 
-    /// What a new object of this name has beside its bytes.
+    /// The metadata of a new object of this name.
     pub(super) fn new_object(&self, name: &str) -> NewObject {
         let object = self.writing.writes.as_ref().map(|writes| writes.object.clone()).unwrap_or_default();
         let by_name = || content_type(name);
@@ -383,10 +383,11 @@ impl Filesystem {
     }
 }
 
-/// A thread changes a draft through a handle, in the draft's turn; one that `appends` changes no byte that is there.
+/// Notes that a thread changes a draft through a handle, in the draft's turn; one that `appends` changes no existing
+/// byte.
 ///
 /// # Errors
-/// `Outdated` for a draft that nobody can change any more. One that has failed tells its own error.
+/// `Outdated` for a draft that can't be changed any more. A failed one returns its own error.
 pub(super) fn note_change(
     file: &DraftFile,
     writer: WriterId,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::numbers::FileHandle;
 use crate::sync::{AtomicU64, Ordering, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What is open, by handle. No handle is used twice.
+/// Open files or directories, by handle. No handle is used twice.
 #[derive(Debug)]
 pub(crate) struct HandleTable<T> {
     next: AtomicU64,
@@ -34,12 +34,12 @@ impl<T: Clone> HandleTable<T> {
         handle
     }
 
-    /// What a handle stands for.
+    /// The entry of a handle.
     pub(crate) fn get(&self, handle: FileHandle) -> Option<T> {
         self.read().get(&handle).cloned()
     }
 
-    /// Removes a handle. The caller drops what it stood for, without the table's lock.
+    /// Removes a handle. The caller drops the entry without the table's lock.
     pub(crate) fn remove(&self, handle: FileHandle) -> Option<T> {
         self.write().remove(&handle)
     }
@@ -49,7 +49,7 @@ impl<T: Clone> HandleTable<T> {
         self.read().values().any(is_it)
     }
 
-    /// What `map` returns for the entries.
+    /// The results of `map` for the entries.
     pub(crate) fn filter_map<U, C: FromIterator<U>>(&self, map: impl Fn(&T) -> Option<U>) -> C {
         self.read().values().filter_map(map).collect()
     }

@@ -1,6 +1,6 @@
 //! A clock that counts opens.
 
-/// A time, measured by how many files were opened since the mount. It wraps around.
+/// A time, counted in opens of files since the mount. It wraps around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenClock(pub(crate) u32);
 

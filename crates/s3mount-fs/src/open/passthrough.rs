@@ -1,4 +1,4 @@
-//! Passthrough: the kernel reads a file by itself that lies on a disk of this machine as a whole.
+//! Passthrough: the kernel reads a file by itself that lies whole on a disk of this machine.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use s3mount_prefetch::ObjectReader;
 
 use crate::sync::{AtomicBool, Ordering};
 
-/// Whether the kernel does so. Cheap to clone.
+/// Whether passthrough is on. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passthrough(Arc<AtomicBool>);
 
 impl Passthrough {
-    /// Notes whether the kernel reads such files by itself.
+    /// Sets whether the kernel reads such files by itself.
     pub(crate) fn set(&self, is_on: bool) {
         self.0.store(is_on, Ordering::Relaxed);
     }
 
-    /// Whether the kernel will read this version by itself. Then nothing of it is to be fetched. Nobody may come
-    /// to read it if that `is_guess`.
+    /// Whether the kernel will read this version by itself. Then fetch nothing of it. `is_guess`: the read is only
+    /// predicted, so the check does not count as a use.
     pub(crate) async fn serves(&self, reader: &ObjectReader, is_guess: bool) -> bool {
         self.0.load(Ordering::Relaxed) && reader.is_whole(is_guess).await
     }

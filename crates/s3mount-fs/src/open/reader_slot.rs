@@ -7,12 +7,12 @@ use s3mount_prefetch::{ObjectReader, Prefetcher};
 
 use crate::sync::{Mutex, lock};
 
-/// The reader of a handle whose file was written or renamed since it was opened. It is the reader of one version at a time.
+/// The reader of a handle whose file was written or renamed since it was opened. It reads one version at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReaderSlot(Arc<Mutex<Option<Arc<ObjectReader>>>>);
 
 impl ReaderSlot {
-    /// Forgets the reader: its version was gone, and may be there again.
+    /// Forgets the reader, because its version was gone, and may be there again.
     pub(crate) fn forget(&self) {
         let before = lock(&self.0).take();
         drop(before);
@@ -27,7 +27,7 @@ impl ReaderSlot {
                 let reader = prefetcher.open(&version.object, version.size);
                 let before = slot.replace(reader.clone());
                 drop(slot);
-                // This may cancel GETs: no lock may be held.
+                // This may cancel GETs: hold no lock here.
                 drop(before);
                 reader
             }

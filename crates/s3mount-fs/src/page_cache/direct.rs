@@ -1,16 +1,15 @@
 //! Decides which large files are opened around the kernel's page cache (`--direct-io auto`).
 //!
-//! The page cache takes half of the processor time of a large read. It only helps if the same bytes are read
-//! again before they leave it, if files are read in small pieces, or if they are mapped. So a file is opened
-//! *directly* when its data set is far larger than the page cache. The data set is the known files of the
-//! same kind: of its folder and extension.
+//! The page cache takes half of the processor time of a large read. It only helps if the same bytes are read again
+//! before their eviction, if files are read in small pieces, or if they are mapped. So a file is opened *directly* when
+//! its data set is far larger than the page cache. The data set is the known files of the same kind: the same folder
+//! and extension.
 //!
-//! The sizes of a program's reads only show in the READs of a file that is open directly. So the first such
-//! file of a kind is a *probe*. There is one probe at a time, and other files of the kind are opened through
-//! the page cache until the probe has shown large pieces. Then all files of the kind are opened directly,
-//! until a reader asks for small pieces or maps a file. It also ends with two files in a row that several
-//! readers had open at once, or that were read again while the page cache could have held them. After many
-//! more opens the kind is tried again.
+//! Only the READs of a file that is open directly show the sizes of a program's reads. So the first such file of a kind
+//! is a *probe*. There is one probe at a time, and other files of the kind are opened through the page cache until the
+//! probe has shown large pieces. Then all files of the kind are opened directly, until a reader asks for small pieces
+//! or maps a file. Two files in a row that several readers had open at once, or that were read again while the page
+//! cache could have held them, end it, too. After many more opens the kind is tried again.
 //!
 //! An open file keeps the mode that it was opened with. A file that is open in both modes shows the same
 //! bytes in both, because an inode is one version.
@@ -32,11 +31,11 @@ pub(crate) const LEAST_BYTES: u64 = 16 << 20;
 /// files, a least recently used cache then serves 1/(2 n²) of the reads: an eighth.
 const TOO_LARGE: u64 = 2;
 
-/// The largest file, in bytes, that may be a probe while nothing is known of its readers. In pieces of 4 KiB,
-/// it takes them 3 s instead of 0.2 s.
+/// The largest file, in bytes, that may be a probe while its readers are unknown. In pieces of 4 KiB, it takes them 3 s
+/// instead of 0.2 s.
 const PROBE_BYTES: u64 = 256 << 20;
 
-/// After how many READs a reader is judged. Readers of archives (`np.load`) begin with a dozen small READs.
+/// The number of READs after which a reader is judged. Readers of archives (`np.load`) begin with a dozen small READs.
 const WINDOW_READS: u32 = 128;
 
 /// The average size of a READ, in bytes, from which pieces are large. At 96 KiB both modes take the same
@@ -52,13 +51,13 @@ const WRONG: u32 = 4;
 /// of all.
 const TOO_WRONG: u32 = 2 * WRONG - 1;
 
-/// After how many opens a kind is tried again. Each time, it takes this many times as long.
+/// The number of opens after which a kind is tried again. Each time, it takes this many times as long.
 const PAUSE: u32 = 16;
 
 /// How many kinds are known. When there are more, all are forgotten.
 const MAX_KINDS: usize = 256;
 
-/// How many recently read files are remembered. As many of the smallest ones fill 128 GiB of page cache.
+/// How many recently read files are remembered. This many of the smallest ones fill 128 GiB of page cache.
 const MAX_RECENT: usize = 8192;
 
 labels! {
@@ -121,7 +120,7 @@ struct KindState {
 /// A file that was read lately.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    /// How many bytes of large files the mount had read by then.
+    /// How many bytes of large files the mount had read at that time.
     at: u64,
     /// How many bytes of the file were read.
     bytes: u64,
@@ -293,7 +292,7 @@ fn count(back: &mut [u64; 4], change: Change) {
 }
 
 impl KindState {
-    /// Whether a file of this kind is opened directly, if nothing about the file itself speaks against it.
+    /// Whether a file of this kind is opened directly, if the file itself allows it.
     fn takes(&mut self, file: &Large) -> bool {
         if let Stage::Cached(opens) = self.stage {
             self.stage = opens.checked_sub(1).map_or(Stage::Unknown, Stage::Cached);

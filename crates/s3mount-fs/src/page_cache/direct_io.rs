@@ -1,4 +1,4 @@
-//! Follows the policy of `--direct-io auto`: opens large files around the kernel's page cache.
+//! Applies the policy of `--direct-io auto`: opens large files around the kernel's page cache.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl OpenLarge {
         self.is_direct
     }
 
-    /// Counts a READ. Once there are enough, returns whether they show large pieces.
+    /// Counts a READ. When there are enough, returns whether they show large pieces.
     fn count(&self, len: u64) -> Option<bool> {
         self.read_bytes.fetch_add(len, Ordering::Relaxed);
         if !self.is_direct {

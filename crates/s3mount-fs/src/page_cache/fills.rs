@@ -29,15 +29,15 @@ pub(crate) struct Fills {
     refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
 }
 
-/// What is known of the READs of one open file that fill the page cache.
+/// The READs of one open file that fill the page cache.
 #[derive(Debug)]
 pub(crate) struct OpenFills {
     ino: InodeNo,
-    /// Where the last READ ended.
+    /// The end of the last READ.
     last_end: AtomicU64,
-    /// Whether a READ has gone on from another since [`watched`](Self::watched) was last used.
+    /// Whether a READ has continued another since [`watched`](Self::watched) was last used.
     has_gone_on: AtomicBool,
-    /// Set once the READs look like random page faults of a map.
+    /// Set when the READs look like random page faults of a map.
     watched: OnceLock<Arc<Watched>>,
 }
 
@@ -96,7 +96,7 @@ impl Fills {
             let _ = self.refused_pages.0.try_send((open.ino, range));
         }
         if let Some(change) = decision.change {
-            tracing::debug!(object = ?reader.object(), ?change, "how a file is read through maps");
+            tracing::debug!(object = ?reader.object(), ?change, "reads of a file through maps have changed");
         }
         decision.answer
     }
@@ -109,8 +109,8 @@ impl Fills {
         Some(open.watched.get_or_init(|| file).clone())
     }
 
-    /// Waits until pages that were refused slow a reader down. Returns the inode and the bytes which the
-    /// kernel has to drop from its page cache. Only one caller may wait at a time.
+    /// Waits until refused pages slow a reader down. Returns the inode and the bytes that the kernel has to drop from
+    /// its page cache. Only one caller may wait at a time.
     pub(crate) async fn refused_pages(&self) -> (InodeNo, ByteRange) {
         let mut pages = self.refused_pages.1.lock().await;
         match pages.recv().await {

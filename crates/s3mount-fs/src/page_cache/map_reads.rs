@@ -1,50 +1,49 @@
-//! Recognises random reads of a map by the shape of the kernel's READs.
+//! Recognises random reads of a map by the pattern of the kernel's READs.
 //!
 //! At a page fault of a map, the kernel reads *around* the page: the whole readahead of the file, half of it
-//! before that page. This suits a map that is read in order. It fetches a hundred times too much for readers
-//! that take small windows anywhere. The readahead belongs to the open file, and can't be changed from here.
-//! But a READ that only fills the page cache may be *refused*: then the kernel reads only the page that
-//! faulted, and no program sees an error.
+//! before that page. This is good for a map that is read in order. For readers of small windows at random offsets, it
+//! fetches a hundred times too much. The readahead belongs to the open file, and can't be changed from here. But a READ
+//! that only fills the page cache may be *refused*: then the kernel reads only the page that faulted, and no program
+//! sees an error.
 //!
-//! A wrong refusal is dear: if a READ of a read(2) of 1 MiB is refused, it comes back as 256 READs of a page.
-//! So the policy watches first. Random page faults show as READs of a whole readahead that begin on no edge,
-//! do not go on from another READ, and are not followed by one. After a few of them, one READ is refused as a
-//! probe. If the kernel then reads a page inside of the refused range, it was a page fault of a map: the file
-//! is *random*, and its next read-arounds are refused. If the kernel reads the first page of the range, it
-//! was a read(2), and the next probe comes much later. Wide windows end the refusals, too.
+//! A wrong refusal is expensive: if a READ of a read(2) of 1 MiB is refused, it comes back as 256 READs of a page. So
+//! the policy watches first. Random page faults appear as READs of a whole readahead that begin on no edge, do not
+//! continue another READ, and are not continued by one. After a few of them, one READ is refused as a probe. If the
+//! kernel then reads a page inside of the refused range, it was a page fault of a map: the file is *random*, and its
+//! next read-arounds are refused. If the kernel reads the first page of the range, it was a read(2), and the next probe
+//! comes much later. Wide windows end the refusals, too.
 //!
 //! Some READs are never refused, because a program may be waiting for all of their bytes: READs of
 //! [`PIECE_BYTES`] and less, READs inside of a range that was refused a moment ago, READs of the size and on
 //! the edge of a large folio, READs of the beginning and the end of the file, and READs of a stream. READs of
 //! O_DIRECT do not come here.
 //!
-//! Pure: READs come in, answers go out.
+//! Pure: its input is READs, its output is answers.
 
 use std::collections::VecDeque;
 
 use s3mount_object::ByteRange;
 
-/// READs of this many bytes and less are served in any case. A quarter of the kernel's own readahead: the
-/// windows that are worth a refusal are mostly smaller, and so are the pages that follow one.
+/// READs of this many bytes and less are always served. A quarter of the kernel's own readahead: the windows that are
+/// worth a refusal are mostly smaller, and so are the pages that follow one.
 pub(crate) const PIECE_BYTES: u64 = 64 << 10;
 
-/// A window is wide when its reader goes on for so many bytes after its first piece. So many pages one by
-/// one cost about as much as one READ of 1 MiB.
+/// A window is wide when its reader goes on for this many bytes after its first piece. Reading them page by page costs
+/// about as much as one READ of 1 MiB.
 const WIDE_BYTES: u64 = 128 << 10;
 
-/// READs in the shape of random faults before one is refused as a probe. Each fetches a readahead. As many
-/// readers that begin at once, each with a place of its own, look the same until they go on.
+/// The number of READs that look like random faults before one is refused as a probe. Each fetches a readahead. As many
+/// readers that begin at once, each at another place, look the same until they go on.
 const LONE_READS: u32 = 16;
 
-/// After a wrong probe, or the end of refusals, so many times more of them are waited for.
+/// The factor by which that number grows after a wrong probe, or the end of refusals.
 const CAUTION: u32 = 16;
 
-/// Other READs that a probe's page may be behind. There is none when the kernel was asked to fill its
-/// cache (`MADV_WILLNEED`) and nobody reads yet.
+/// The number of other READs that may come before a probe's page. No page comes when the kernel was asked to fill its
+/// cache (`MADV_WILLNEED`) and no program reads yet.
 const PATIENCE: u32 = 256;
 
-/// How many spots are remembered, at each of which a window is being read. A large machine has half as many
-/// loaders.
+/// How many spots with a window being read are remembered. A large machine has half as many loaders.
 const SPOTS: usize = 128;
 
 /// What a wide window, or a refused read(2), adds to `wrong`. Each new spot subtracts one.
@@ -53,9 +52,8 @@ const WRONG: u32 = 4;
 /// The value of `wrong` at which the refusals end: two wrong refusals in a row, or a quarter of all.
 const TOO_WRONG: u32 = 2 * WRONG - 1;
 
-/// How many bytes of the kernel's pages are dropped ahead of a reader that has come upon a refused range
-/// which is no longer remembered. The reader may go on for long, and the kernel drops this many bytes in a
-/// millisecond.
+/// How many bytes of the kernel's pages are dropped ahead of a reader that has reached a refused range that is no
+/// longer remembered. The reader may go on for long, and the kernel drops this many bytes in a millisecond.
 const DROP_BYTES: u64 = 64 << 20;
 
 /// The answer to a READ that fills the page cache.
@@ -65,11 +63,11 @@ pub(crate) enum Answer {
     Serve,
     /// Serve it apart from the streams: a piece of a random window.
     Apart,
-    /// Refuse it. Then the kernel reads the pages that are wanted.
+    /// Refuse it. Then the kernel reads only the wanted pages.
     Refuse,
 }
 
-/// The answer to a READ, and what else follows from it.
+/// The answer to a READ, and its other consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) answer: Answer,
@@ -100,7 +98,7 @@ impl From<Answer> for Decision {
 struct Spot {
     /// The refused range, if the window began with a refusal.
     refused: Option<ByteRange>,
-    /// Where the window's reader is expected to go on.
+    /// The offset at which the window's reader is expected to go on.
     next: u64,
     /// How many bytes were read in order, without the first piece.
     run_bytes: u64,
@@ -130,7 +128,7 @@ enum MapReadState {
     Random,
 }
 
-/// What is known of the READs of one version of a file.
+/// The READs of one version of a file.
 #[derive(Debug)]
 pub(crate) struct MapReads {
     /// The kernel's readahead, in bytes: the size of a read-around.
@@ -138,9 +136,9 @@ pub(crate) struct MapReads {
     /// The file's size in bytes.
     size: u64,
     state: MapReadState,
-    /// How many READs in the shape of random page faults come before the next probe.
+    /// How many READs that look like random page faults must come before the next probe.
     lone_wanted: u32,
-    /// Where the last served READs of that shape ended.
+    /// The ends of the last served READs of that kind.
     ends: VecDeque<u64>,
     /// The spots. The newest is last.
     spots: VecDeque<Spot>,
@@ -148,7 +146,7 @@ pub(crate) struct MapReads {
 }
 
 impl MapReads {
-    /// A file of `size` bytes. Nothing is known of its readers, unless `is_random` is set.
+    /// A file of `size` bytes. Its readers are unknown, unless `is_random` is set.
     pub(crate) fn new(readahead_bytes: u64, size: u64, is_random: bool) -> Self {
         Self {
             readahead_bytes,
@@ -171,7 +169,7 @@ impl MapReads {
         matches!(self.state, MapReadState::Watching { .. })
     }
 
-    /// Notes that READs of the file went on from one another since the last READ that the policy saw.
+    /// Notes that READs of the file continued one another since the last READ that the policy saw.
     pub(crate) fn on_stream(&mut self) {
         if let MapReadState::Watching { lone } = &mut self.state {
             *lone = 0;
@@ -293,8 +291,8 @@ impl Spot {
     }
 }
 
-/// Whether a READ has the shape of a read-around of a file of `size` bytes: a whole readahead that is not
-/// on an edge of its size.
+/// Whether a READ looks like a read-around of a file of `size` bytes: a whole readahead that is not on an edge of its
+/// size.
 pub(crate) fn may_be_read_around(read: ByteRange, readahead_bytes: u64, size: u64) -> bool {
     read.len() == readahead_bytes && !read.start().is_multiple_of(readahead_bytes) && read.end() < size
 }

@@ -1,8 +1,8 @@
 //! The files whose READs look like random page faults of maps, and their kinds.
 //!
-//! A file is added with its first READ of that shape, and stays after it was closed, because a file that is
-//! opened for each batch shows one window at a time. Once two files of a kind (a folder and an extension) are
-//! read at random, the other files of the kind are expected to be, too, until one of them is not.
+//! A file is added with its first such READ, and stays after its close, because a file that is opened for each batch
+//! shows one window at a time. Once two files of a kind (a folder and an extension) are read at random, the other files
+//! of the kind are expected to be, too, until one of them is not.
 //!
 //! **Lock order:** the table's lock comes before a file's lock.
 
@@ -16,7 +16,7 @@ use crate::numbers::InodeNo;
 use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// How many files are watched. The one that was opened or added longest ago leaves.
+/// How many files are watched. The one that was opened or added longest ago is dropped.
 const MAX_FILES: usize = 1024;
 
 /// How many kinds are known. When there are more, all are forgotten.
@@ -25,7 +25,7 @@ const MAX_KINDS: usize = 256;
 /// How many random files make a random kind.
 const FILES_OF_A_KIND: usize = 2;
 
-/// A file of fewer readaheads than this is soon in the page cache as a whole.
+/// A file of fewer readaheads than this is soon wholly in the page cache.
 const LEAST_READAHEADS: u64 = 8;
 
 /// A file whose READs are watched.
@@ -33,7 +33,7 @@ const LEAST_READAHEADS: u64 = 8;
 pub(crate) struct Watched {
     ino: InodeNo,
     kind: KindKey,
-    /// Whether only READs in the shape of a read-around matter.
+    /// Whether only READs that look like a read-around matter.
     is_only_watching: AtomicBool,
     is_random: AtomicBool,
     reads: Mutex<MapReads>,
@@ -51,7 +51,7 @@ impl Watched {
         }
     }
 
-    /// Whether only READs in the shape of a read-around matter.
+    /// Whether only READs that look like a read-around matter.
     pub(crate) fn is_only_watching(&self) -> bool {
         self.is_only_watching.load(Ordering::Relaxed)
     }
@@ -151,13 +151,13 @@ impl MapTable {
         known.unwrap_or_else(|| tables.add(ino, kind, MapReads::new(self.readahead_bytes(), size, false)))
     }
 
-    /// Whether a file is so large that refusals may gain something.
+    /// Whether a file is large enough for refusals to pay.
     pub(crate) fn is_worth_it(&self, size: u64) -> bool {
         size / LEAST_READAHEADS >= self.readahead_bytes()
     }
 
-    /// Decides about a READ that fills the page cache. `was_stream` is set if READs of the file went on from
-    /// one another since the last call. `is_streamed` returns whether the READ belongs to a stream.
+    /// Decides about a READ that fills the page cache. `was_stream` is set if READs of the file continued one another
+    /// since the last call. `is_streamed` returns whether the READ belongs to a stream.
     pub(crate) fn on_read(
         &self,
         file: &Watched,
@@ -226,7 +226,7 @@ mod tests {
         table.on_read(file, ByteRange::new(offset, offset + len), false, || false);
     }
 
-    /// Reads windows at random until the file is known for it.
+    /// Reads windows at random until the file counts as random.
     fn make_random(table: &MapTable, file: &Watched) {
         for window in 1..20 {
             let start = window * 48 * MIB + 4096;
@@ -238,7 +238,7 @@ mod tests {
                 return;
             }
         }
-        panic!("the file is not known as random");
+        panic!("the file does not count as random");
     }
 
     #[test]

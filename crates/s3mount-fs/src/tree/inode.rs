@@ -1,9 +1,9 @@
 //! The inodes that the kernel knows.
 //!
-//! **Invariant:** an inode number stands for one directory, or for one file that only this mount changes, and is never
-//! used again. While a program of this mount writes the file, its inode stands for a draft, and then for the version
-//! that the draft has become. The kernel sees each such change, so neither the pages nor the attributes that it keeps
-//! for an inode can become wrong. What somebody else has written is another inode.
+//! **Invariant:** an inode number refers to one directory, or to one file that only this mount changes, and is never
+//! used again. While a program of this mount writes the file, its inode refers to a draft, and then to the version that
+//! the draft has become. The kernel sees each such change, so neither the pages nor the attributes that it caches for
+//! an inode can become wrong. A version that another client has written is another inode.
 
 mod attributes;
 pub(crate) mod draft;
@@ -43,7 +43,7 @@ pub struct KnownName {
     pub name: Box<str>,
 }
 
-/// What an inode stands for.
+/// What an inode refers to.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// A directory: all keys below this prefix.
@@ -58,9 +58,9 @@ struct Directory {
     prefix: Arc<str>,
     parent: InodeNo,
     name: Arc<str>,
-    /// How many look-ups gave the inode to the kernel, less those that it has forgotten.
+    /// How many look-ups gave the inode to the kernel, minus those that it has forgotten.
     lookups: u64,
-    /// Whether the name stands for something else now.
+    /// Whether the name has another inode now, or is gone.
     is_outdated: bool,
 }
 
@@ -74,7 +74,7 @@ struct DraftNode {
     lookups: u64,
     /// As for a directory.
     is_outdated: bool,
-    /// Whether it was a version before, and has its place by age.
+    /// Whether it was a version before, and has a place in `by_age`.
     has_age: bool,
 }
 
@@ -93,7 +93,7 @@ struct Version {
     name_len: u16,
     /// As for a directory.
     is_outdated: bool,
-    /// Whether this mount has written it around the kernel's page cache, and nobody has opened it since. A map may have
+    /// Whether this mount has written it around the kernel's page cache, and it was not opened since. A map may have
     /// brought pages in meanwhile.
     may_have_old_pages: bool,
     /// When it was opened last. The kernel may hold pages of a file that was opened.
@@ -198,9 +198,9 @@ impl Tables {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     tables: Mutex<Tables>,
-    /// Held while a directory gets another name, and what is known of the names below it moves with it.
+    /// Held while a directory is renamed, and the known names below it move with it.
     moving: RwLock<()>,
-    /// How often a name was renamed.
+    /// The count of renames.
     renames: AtomicU64,
     mounted_at: SystemTime,
     has_outdated: Notify,
@@ -252,7 +252,7 @@ impl InodeTable {
         lock(&self.tables)
     }
 
-    /// What an inode stands for, if the kernel knows the inode.
+    /// What an inode refers to, if the kernel knows the inode.
     pub(crate) fn node(&self, ino: InodeNo) -> Option<Node> {
         let tables = self.lock();
         if let Some(directory) = tables.directories.get(&ino) {
@@ -303,8 +303,8 @@ impl InodeTable {
         self.lock().directories.get(&ino).map_or(ROOT, |known| known.parent)
     }
 
-    /// As [`lookup_or_insert`](Self::lookup_or_insert), but returns nothing if the target was found before a draft of
-    /// this name has begun, or has ended: then the name has to be looked up again.
+    /// As [`lookup_or_insert`](Self::lookup_or_insert), but returns `None` if a draft of this name has begun or ended
+    /// since the target was found: then look the name up again.
     pub(crate) fn look_up(&self, parent: InodeNo, prefix: &str, name: &str, target: &Target) -> Option<Attr> {
         self.give(parent, prefix, name, target, true)
     }
@@ -395,7 +395,7 @@ impl InodeTable {
         })
     }
 
-    /// The kernel forgets `count` of the look-ups that gave it an inode.
+    /// Drops `count` of the look-ups that gave an inode to the kernel.
     pub(crate) fn forget(&self, ino: InodeNo, count: u64) {
         let mut tables = self.lock();
         let is_gone = match tables.versions.get_mut(&ino) {
@@ -426,12 +426,12 @@ impl InodeTable {
         tables.note_forgotten(self.limit);
         tables.give_back();
         drop(tables);
-        // This may drop the last of a file, which gives its memory back: no lock may be held.
+        // This may drop the last reference to a file, which gives its memory back: hold no lock here.
         drop(draft);
     }
 
-    /// A name was removed. The kernel lets nobody make a file in the inode of a directory any more, as long as anybody holds
-    /// that: what gets this name next is another inode.
+    /// Notes that a name was removed. While the inode of a removed directory is in use, the kernel lets no program make
+    /// a file in it: so the name gets another inode next.
     pub(crate) fn note_removed(&self, parent: InodeNo, name: &str) {
         self.lock().remove_newest(parent, name);
     }
@@ -455,7 +455,7 @@ impl Tables {
         number
     }
 
-    /// Shrinks the tables once most of the files are forgotten.
+    /// Shrinks the tables when most of the files are forgotten.
     fn give_back(&mut self) {
         let len = self.versions.len();
         if self.versions.capacity() > 4096 && len < self.versions.capacity() / 4 {

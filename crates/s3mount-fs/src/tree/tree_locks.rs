@@ -1,14 +1,14 @@
-//! Which names are being changed, and which folders are being renamed.
+//! Locks for names that are being changed, and for folders that are being renamed.
 //!
 //! The kernel locks the folder in which a name is changed, and not the folders below one that is renamed. So
 //! without these locks a file could be made in a folder while its objects move. A change of a name waits while a
 //! folder around the name moves, and a folder moves once no name below it is being changed.
 //!
-//! Nor does the kernel lock the folder of a file that is opened. So whoever changes what a name stands for, by an open
-//! for writing, too, does so alone: no draft begins of a file that is being removed. Who publishes a file only keeps
-//! it in its place.
+//! Nor does the kernel lock the folder of a file that is opened. So a change of what a name refers to, an open for
+//! writing included, locks the name exclusively: no draft begins of a file that is being removed. A publication only
+//! keeps the file in its place.
 //!
-//! Nobody may hold one of these locks while he waits for another: what he needs, he takes at once.
+//! No caller may hold one of these locks while it waits for another: it takes all that it needs at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -21,22 +21,22 @@ use crate::sync::{Mutex, MutexGuard, lock};
 #[derive(Debug, Default)]
 pub(crate) struct TreeLocks {
     state: Mutex<LockTable>,
-    /// Notified when something was let go.
+    /// Notified when a lock is released.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct LockTable {
-    /// The paths of names that stay in their places, each with a `/` behind it, and for how many.
+    /// The paths of names that must stay in their places, each followed by a `/`, and the number of holders.
     places: BTreeMap<String, usize>,
-    /// Those of them that somebody changes.
+    /// Those of them that a holder changes.
     names: BTreeSet<String>,
-    /// The prefixes of folders that are being renamed, or that others get their names from.
+    /// The prefixes of folders that are being renamed, and of their new names.
     trees: Vec<String>,
 }
 
 impl LockTable {
-    /// Whether a path with a `/` behind it lies in a tree that moves.
+    /// Whether a path, followed by a `/`, lies in a tree that moves.
     fn is_moving(&self, path: &str) -> bool {
         self.trees.iter().any(|tree| path.starts_with(&**tree))
     }
@@ -57,7 +57,7 @@ impl LockTable {
 pub(crate) struct NamesGuard<'a> {
     locks: &'a TreeLocks,
     paths: Vec<String>,
-    /// Whether nobody else changes what the names stand for.
+    /// Whether the lock excludes other changes of what the names refer to.
     is_alone: bool,
 }
 
@@ -86,13 +86,13 @@ impl TreeLocks {
         }
     }
 
-    /// Waits until no folder around these names (a prefix and a name in it) is being renamed, and nobody else changes what
-    /// they stand for.
+    /// Waits until no folder above these names (a prefix and a name in it) is being renamed, and no other caller
+    /// changes what they refer to.
     pub(crate) async fn hold_names(&self, names: &[(&str, &str)]) -> NamesGuard<'_> {
         self.hold(names, true).await
     }
 
-    /// Waits until no folder around this name (a prefix and a name in it) is being renamed.
+    /// Waits until no folder above this name (a prefix and a name in it) is being renamed.
     pub(crate) async fn hold_place(&self, name: (&str, &str)) -> NamesGuard<'_> {
         self.hold(&[name], false).await
     }
@@ -189,7 +189,7 @@ mod tests {
         let beside = hold("a/", "bb").expect("nothing moves");
         let mut moving = pin!(locks.hold_trees(trees()));
         assert!(moving.as_mut().now_or_never().is_none(), "a name below is being changed");
-        assert!(hold("a/b/", "g").is_none(), "nobody comes in meanwhile");
+        assert!(hold("a/b/", "g").is_none(), "no other change begins meanwhile");
         drop(below);
         let guard = moving.now_or_never().expect("only names beside it are being changed");
         for (prefix, name) in [("a/", "b"), ("a/b/", "g"), ("", "c"), ("c/d/", "e")] {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn one_at_a_time_changes_a_name_and_who_publishes_keeps_nobody_waiting() {
         let locks = TreeLocks::default();
-        let alone = locks.hold_names(&[("a/", "b"), ("a/", "b")]).now_or_never().expect("nobody is there");
+        let alone = locks.hold_names(&[("a/", "b"), ("a/", "b")]).now_or_never().expect("no other holder");
         let place = locks.hold_place(("a/", "b")).now_or_never().expect("nothing moves");
         let mut next = pin!(locks.hold_names(&[("", "c"), ("a/", "b")]));
         assert!(next.as_mut().now_or_never().is_none());

@@ -21,7 +21,7 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    /// Parses a line that was written at the time `given_at`. `None` for a line that names no file.
+    /// Parses a line that was written at the time `given_at`. Returns `None` for a line that names no file.
     pub(crate) fn parse(line: &[u8], given_at: OpenClock) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let mut fields = line.split('\t');

@@ -15,7 +15,7 @@ const CHUNK_OVERHEAD: usize = size_of::<Chunk>() + 32;
 #[derive(Debug, Default)]
 pub(crate) struct HintQueue {
     chunks: VecDeque<Chunk>,
-    /// Where the next line begins in the first chunk.
+    /// The offset of the next line in the first chunk.
     at: usize,
     len: usize,
     bytes: usize,
@@ -93,12 +93,12 @@ mod tests {
             queue.push(b"a", OpenClock(7));
         }
         assert!(queue.bytes() < 3_000_000, "{} bytes for 2,000,000", queue.bytes());
-        // Each at a time of its own.
+        // Each hint at a different time.
         let mut queue = HintQueue::default();
         for given_at in 0..1000 {
             queue.push(b"a", OpenClock(given_at));
         }
-        assert!(queue.bytes() >= 1000 * CHUNK_OVERHEAD, "what they really take is counted");
+        assert!(queue.bytes() >= 1000 * CHUNK_OVERHEAD, "the memory of chunks counts");
     }
 
     proptest! {

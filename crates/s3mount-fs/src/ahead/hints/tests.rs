@@ -11,7 +11,7 @@ use crate::open::open_clock::OpenClock;
 
 const GIVEN_AT: OpenClock = OpenClock(0);
 
-/// What a writer has told, all of it looked up and followed.
+/// All hints of a writer, looked up and followed.
 fn take_all(hints: &Hints, writer: &HintWriter) -> Vec<String> {
     let mut paths = Vec::new();
     while let Some(Next::Hint(hint)) = hints.next(writer) {
@@ -28,7 +28,7 @@ fn a_line_of_any_length_is_refused_and_the_next_is_taken() {
         hints.push(&writer, &vec![b'x'; 1 << 20], GIVEN_AT);
     }
     assert!(hints.push(&writer, b"\nafter\n", GIVEN_AT));
-    assert!(!hints.push(&writer, b"more\n", GIVEN_AT), "somebody is at it");
+    assert!(!hints.push(&writer, b"more\n", GIVEN_AT), "a task follows it");
     assert_eq!(take_all(&hints, &writer), ["after", "more"]);
     assert_eq!(hints.refused(), 1);
 }

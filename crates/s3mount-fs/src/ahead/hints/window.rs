@@ -1,9 +1,9 @@
-//! The window of hints: the hinted ranges that are in memory or being fetched. Each stays until it is read,
-//! or is taken for skipped.
+//! The window of hints: the hinted ranges that are in memory or being fetched. Each stays until it is read, or counts
+//! as skipped.
 //!
-//! A hint far behind a newer one that was read is taken for skipped. So is a hint that nobody read for half a
-//! minute while other files were opened. If no files are opened at all, the program may not have begun: a job
-//! takes minutes to load its libraries and its model. After [`ABANDONED`] the whole window is dropped.
+//! A hint far behind a newer one that was read counts as skipped. So does a hint that was not read for half a minute
+//! while other files were opened. If no files are opened at all, the program may not have begun: a job takes minutes to
+//! load its libraries and its model. After [`ABANDONED`] the whole window is dropped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,22 +13,21 @@ use tokio::time::Instant;
 
 use crate::open::open_clock::OpenClock;
 
-/// The most hints in the window, and how far behind the newest read hint another one may be before it is
-/// taken for skipped. Eight workers of a DataLoader that read a batch of 64 each are 448 apart.
+/// The most hints in the window, and how far behind the newest read hint another one may be before it counts as
+/// skipped. Eight workers of a DataLoader that read a batch of 64 each are 448 apart.
 const MOST: usize = 2048;
 const SKIPPED: u64 = 2048;
 
 /// The most files in the window that the kernel reads from a disk by itself. Nothing of them is fetched, but
-/// each is an open file of the daemon. Eight workers of a `DataLoader` are 448 apart, so they still find what
-/// they wait for behind these files.
+/// each is an open file of the daemon. Eight workers of a `DataLoader` are 448 apart, so they still find the ranges
+/// that they wait for behind these files.
 const MOST_WHOLE: usize = 512;
 
-/// After this time a guess is taken for wrong. A hint is taken for skipped if [`ELSEWHERE`] files were opened
-/// meanwhile.
+/// After this time a guess counts as wrong. A hint counts as skipped if [`ELSEWHERE`] files were opened meanwhile.
 const STALE: Duration = Duration::from_secs(30);
 const ELSEWHERE: u32 = 64;
 
-/// How long nothing in the window is read before the window is dropped.
+/// The window is dropped when nothing in it was read for this time.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 /// How often the window is checked for hints that were read. A window in which nothing was read for
@@ -37,14 +36,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Where the expectation comes from that a range will be read.
+/// The source of a predicted range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HintSource {
     /// A hint names the file.
     File,
-    /// A hint names a range of it.
+    /// A hint names a range of the file.
     Range,
-    /// The daemon guesses.
+    /// The daemon has guessed the file.
     Guess,
 }
 
@@ -70,9 +69,9 @@ struct Kept<R> {
     source: HintSource,
     since: Instant,
     since_opens: OpenClock,
-    /// Whether it is expected behind a file that is being read.
+    /// Whether the file is expected after one that is being read.
     is_expected: bool,
-    /// Whether the kernel reads it from a disk by itself.
+    /// Whether the kernel reads the file from a disk by itself.
     is_whole: bool,
 }
 
@@ -144,8 +143,8 @@ impl<R> HintWindow<R> {
         });
     }
 
-    /// The next file that `may_follow` allows, and that is not yet expected behind another file. It is
-    /// expected from now on.
+    /// The next file that `may_follow` allows, and that is not yet expected after another file. It is expected from now
+    /// on.
     pub(crate) fn take_next(&mut self, may_follow: impl Fn(&R, ByteRange) -> bool) -> Option<&R> {
         let is_next = |kept: &&mut Kept<R>| {
             kept.source == HintSource::File
@@ -163,8 +162,8 @@ impl<R> HintWindow<R> {
         self.drop_unless(now, |kept| kept.source == HintSource::Range || !is_it(&kept.reader));
     }
 
-    /// Drops the hints of a file that is opened and lies on a disk as a whole. If it `is_passthrough`, nobody
-    /// will read what was fetched of it before: `let_go` is called for that.
+    /// Drops the hints of a file that is opened and lies whole on a disk. If it `is_passthrough`, calls `let_go` for
+    /// what was fetched of it before, which no reader needs.
     pub(crate) fn pass_whole(
         &mut self,
         is_it: impl Fn(&R) -> bool,
@@ -186,8 +185,8 @@ impl<R> HintWindow<R> {
         if self.rested(now) < IDLE_AFTER { POLL_INTERVAL } else { IDLE_POLL_INTERVAL }
     }
 
-    /// Drops the hints that were read, and those that were skipped. `let_go` is called for the latter.
-    /// Returns whether the whole window was dropped because nobody reads what was hinted.
+    /// Drops the hints that were read, and those that were skipped, for which it calls `let_go`. Returns whether it
+    /// dropped the whole window because the hints are not read.
     pub(crate) fn look(
         &mut self,
         opens: OpenClock,
@@ -211,7 +210,7 @@ impl<R> HintWindow<R> {
         self.kept.retain(|kept| {
             let is_dropped = is_abandoned || is_skipped(kept);
             if is_dropped {
-                // Others may hold the same reader, and with it the bytes that it fetched.
+                // Other owners may hold the same reader, and with it the bytes that it fetched.
                 let_go(&kept.reader, kept.range);
             }
             is_emptied |= is_dropped && is_abandoned;
@@ -254,7 +253,7 @@ mod tests {
         ByteRange::new(0, 10)
     }
 
-    /// Looks after `seconds`, when all above `read` are unread. Whether all was given up.
+    /// Checks the window after `seconds`, when all hints above `read` are unread. Returns whether it was dropped.
     fn look(window: &mut HintWindow<u64>, start: Instant, seconds: u64, read: u64) -> bool {
         window.look(
             OpenClock(63),
@@ -280,7 +279,7 @@ mod tests {
         look(&mut window, start, 1, 48);
         assert_eq!(window.len(), 2000);
         assert!(window.has_room(20_001) && !window.has_room(20_000), "10 bytes each");
-        // The newest is read, and those that are 2,048 before it are not.
+        // The newest hint is read, and those that are 2,048 before it are not.
         for number in 2049..=2098 {
             window.put(number, range(), HintSource::File, OpenClock(0), start);
         }
@@ -295,12 +294,12 @@ mod tests {
         assert!(!look(&mut window, start, 599, 0));
         assert_eq!(window.len(), 100);
         look(&mut window, start, 600, 1);
-        assert_eq!(window.len(), 99, "the first was read, so somebody follows");
+        assert_eq!(window.len(), 99, "the first was read, so a reader follows");
         assert!(!look(&mut window, start, 1199, 1));
         assert!(look(&mut window, start, 1200, 1));
         assert_eq!(window.len(), 0);
         window.put(101, range(), HintSource::File, OpenClock(0), start + Duration::from_secs(2000));
-        assert!(!look(&mut window, start, 2001, 1), "somebody begins anew");
+        assert!(!look(&mut window, start, 2001, 1), "a reader begins anew");
     }
 
     #[test]
@@ -338,7 +337,7 @@ mod tests {
         }
         assert!(!window.has_room(1), "each is an open file");
         look(&mut window, start, 1, 512);
-        assert_eq!(window.len(), 512, "nobody has opened them");
+        assert_eq!(window.len(), 512, "they are not opened");
         assert_eq!(window.take_next(|_, _| true), None, "nothing of them is to be fetched");
         window.put(512, range(), HintSource::Range, OpenClock(0), start);
         let (is_it, let_go) = (|number: &u64| *number == 512, std::cell::Cell::new(0));
@@ -349,7 +348,7 @@ mod tests {
         window.pass_whole(is_it, true, note, start);
         assert_eq!((window.len(), let_go.get()), (511, 10), "the kernel reads it by itself");
         look(&mut window, start, 600, 0);
-        assert_eq!(window.len(), 0, "nobody comes");
+        assert_eq!(window.len(), 0, "no reader comes");
         assert!(window.has_room(1));
     }
 

@@ -15,7 +15,7 @@ fn kind() -> KindKey {
     (InodeNo(1), "npz".into())
 }
 
-/// A mount whose readers have this much page cache, and a folder of so many bytes.
+/// A mount whose readers have this much page cache, and a folder of this many bytes.
 struct Mount {
     direct: Direct,
     cache_bytes: u64,
@@ -42,7 +42,7 @@ impl Mount {
         self.direct.on_close(&kind(), &Closed { ino: InodeNo(ino), size: self.size, read_bytes, is_direct });
     }
 
-    /// Opens a file, reads it whole in pieces that are large or not, and closes it. Whether it was opened
+    /// Opens a file, reads it whole in pieces that are large or not, and closes it. Returns whether it was opened
     /// directly.
     fn read(&mut self, ino: u64, are_large: bool) -> bool {
         let is_direct = self.open(ino).0;
@@ -78,7 +78,7 @@ fn a_data_set_that_may_fit_is_left_alone() {
     mount.data_set_bytes = 20 * GIB;
     assert_eq!(mount.count(200..210, true), 10);
     mount.data_set_bytes = 0;
-    assert_eq!(mount.count(210..220, true), 10, "what is known of it is remembered");
+    assert_eq!(mount.count(210..220, true), 10, "the kind is remembered");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn pieces_are_judged_by_their_mean() {
     assert_eq!(Pieces { reads: 12, bytes: 12 * MIB - 1 }.are_large(), None);
 }
 
-/// What a test does to a mount.
+/// A step of a test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open(u64),
@@ -245,8 +245,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever readers do: no file is opened directly that another has open, or that was read while the
-    /// page cache could still hold it.
+    /// Whatever readers do, no file is opened directly that another reader has open, or that was read while the page
+    /// cache could still hold it.
     #[test]
     fn never_directly_where_the_page_cache_has_something(steps in steps(), files in 1..20_u64) {
         let mut mount = Mount::new(files * SIZE, 100 * GIB);
@@ -271,7 +271,7 @@ proptest! {
                     if bytes >= super::LEAST_BYTES || log.iter().any(|(read, _)| *read == ino) {
                         log.push((ino, bytes));
                     } else {
-                        // It counts for the others.
+                        // The read counts for the others.
                         log.push((u64::MAX, bytes));
                     }
                 }

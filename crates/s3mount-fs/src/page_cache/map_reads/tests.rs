@@ -16,12 +16,12 @@ fn range(start: u64, len: u64) -> ByteRange {
     ByteRange::new(start, start + len)
 }
 
-/// Where the page lies that faults in the window of this number.
+/// The offset of the faulting page in the window with this number.
 fn fault(window: u64) -> u64 {
     window * 48 * MIB + 37 * PAGE
 }
 
-/// What the kernel sends first for a fault.
+/// The kernel's first READ for a fault.
 fn around(fault: u64) -> ByteRange {
     range(fault - MIB / 2, MIB)
 }
@@ -30,7 +30,7 @@ fn answer(reads: &mut MapReads, read: ByteRange) -> Answer {
     reads.on_read(read, || false).answer
 }
 
-/// Has the READs of a file look like random faults until one is refused, the fault's of `window`.
+/// Sends READs of a file that look like random faults until one is refused, that of the fault in `window`.
 fn probe(reads: &mut MapReads, window: u64) -> ByteRange {
     for window in 1..=u64::from(LONE_READS) {
         assert_eq!(answer(reads, around(fault(100 + window))), Answer::Serve);
@@ -60,7 +60,7 @@ fn a_probe_that_is_asked_for_its_middle_finds_a_map() {
             assert_eq!(answer(&mut reads, range(fault(window) + page * PAGE, PAGE)), Answer::Apart);
         }
     }
-    // Next to pages that are there, the kernel reads less around.
+    // Next to cached pages, the kernel reads less around.
     assert_eq!(answer(&mut reads, range(fault(50), 300 * KIB)), Answer::Refuse);
     assert_eq!(answer(&mut reads, range(fault(50) + 100 * KIB, PAGE)), Answer::Apart);
 }
@@ -102,13 +102,13 @@ fn streams_are_never_probed() {
             assert_eq!(answer, Answer::Serve);
         }
     }
-    // Readers who began at once, and are taken for random ones, are let go on.
+    // Readers that began at once, and were taken for random ones, are served again.
     let mut many = file();
     (1..=20).for_each(|at| assert_eq!(answer(&mut many, around(fault(at))) == Answer::Refuse, at == 17));
     assert_eq!(answer(&mut many, range(fault(17), PAGE)), Answer::Apart);
     let next = |at| range(fault(at) + MIB / 2, MIB);
     (1..=16).for_each(|at| assert_eq!(answer(&mut many, next(at)), Answer::Serve));
-    // Pieces of some MiB anywhere: what goes on from the last READ is not even shown.
+    // Pieces of some MiB at random offsets: the policy does not even see a READ that continues the last one.
     for window in 1..100 {
         assert_eq!(answer(&mut reads, around(fault(window))), Answer::Serve);
         reads.on_stream();
@@ -149,7 +149,7 @@ fn wide_windows_end_the_refusals() {
         let dropped: Vec<_> = decisions.iter().filter_map(|decision| decision.drop).collect();
         let from = fault(window) + 34 * PAGE;
         let rest = ByteRange::new(from, around(fault(window)).end());
-        // What else was refused lies anywhere, once that is over.
+        // The other refused ranges may lie anywhere, when that is over.
         assert_eq!(dropped, [if reads.is_random() { rest } else { range(0, SIZE) }]);
         assert_eq!(decisions[32].answer, Answer::Apart);
         assert_eq!((decisions[33].answer, decisions[34].answer), (Answer::Serve, Answer::Serve));
@@ -190,7 +190,7 @@ fn a_small_readahead_is_taken_by_the_piece() {
         assert_eq!(answer(&mut reads, range(start + 64 * KIB, 64 * KIB)), Answer::Apart);
     }
     assert!(reads.is_random());
-    // Two readers in a row who go on.
+    // Two readers in a row that go on.
     for reader in [10, 90] {
         (0..8).for_each(|at| {
             assert_ne!(
@@ -210,7 +210,7 @@ fn reads() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
 }
 
 proptest! {
-    /// Whatever comes: nothing small, on an edge, or inside of the last refusal is refused, and a refused
+    /// Whatever READs come, none that is small, on an edge, or inside of the last refusal is refused, and a refused
     /// READ that comes back is served.
     #[test]
     fn refuses_only_what_comes_back_in_pages(reads in reads(), is_random: bool) {

@@ -1,4 +1,4 @@
-//! The attributes of inodes, and those that are kept beside objects.
+//! The attributes of inodes, and those that are stored with objects.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use s3mount_names::File;
 use s3mount_names::time::millis;
 
 impl Version {
-    /// Notes when the store says that the version was written, and what is known of its attributes. The same bytes
-    /// may be written again with other attributes.
+    /// Notes when the version was written, according to the store, and its known attributes. The same bytes may be
+    /// written again with other attributes.
     pub(super) fn update(&mut self, modified: i64, found: Option<Box<CachedAttr>>) {
         match found {
             Some(found) => (self.found, self.modified) = (Some(found), modified),
@@ -41,11 +41,11 @@ impl InodeTable {
 
     /// Shows the attributes that `attrs` knows.
     pub(crate) fn show_attrs(&self, attrs: Arc<KnownAttrs>) {
-        // It was empty until now: this is called once.
+        // `attrs` was unset: this is called once.
         drop(self.attrs.set(attrs));
     }
 
-    /// What is known of the attributes of a version, if the kernel knows it under this name.
+    /// The known attributes of a version, if the kernel knows the version under this name.
     pub(crate) fn found(&self, parent: InodeNo, name: &str, file: &File) -> Option<CachedAttr> {
         let tables = self.lock();
         let ino = tables.newest(parent, name)?;
@@ -54,12 +54,12 @@ impl InodeTable {
         known.found.as_deref().copied().filter(|_| is_same)
     }
 
-    /// Whether all attributes of an inode are known. Without, it shows what the flags say.
+    /// Whether all attributes of an inode are known. If not, it shows those of the flags.
     pub(crate) fn has_found(&self, ino: InodeNo) -> bool {
         self.lock().versions.get(&ino).is_none_or(|known| known.found.is_some())
     }
 
-    /// The attributes of a version were changed by a copy onto itself: it is `file` now. That outdates no inode.
+    /// A copy of a version onto itself changed its attributes: the version is `file` now. No inode becomes outdated.
     pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: CachedAttr) {
         let mut tables = self.lock();
         if let Some(known) = tables.versions.get_mut(&ino) {

@@ -1,6 +1,7 @@
 //! Inodes of files that are being written.
 //!
-//! A version that this mount begins to write becomes a draft, and the draft a version again, under the same number.
+//! A version that this mount begins to write becomes a draft, and the draft becomes a version again, under the same
+//! number.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use s3mount_names::File;
 use s3mount_names::time::millis;
 
 impl DraftNode {
-    /// The kernel forgets `count` look-ups. Returns whether it does not know the inode any more.
+    /// Drops `count` look-ups of the kernel. Returns whether it does not know the inode any more.
     pub(super) fn forget(&mut self, count: u64) -> bool {
         self.lookups = self.lookups.saturating_sub(count);
         self.lookups == 0
@@ -52,7 +53,7 @@ impl Tables {
         ino
     }
 
-    /// The inode of a version stands for a draft from now on. Returns whether it does.
+    /// Makes the inode of a version refer to a draft. Returns whether it does.
     fn become_draft(&mut self, ino: InodeNo, file: &Arc<DraftFile>) -> bool {
         let Some(known) = self.versions.remove(&ino) else { return false };
         let draft = DraftNode {
@@ -80,7 +81,7 @@ impl Tables {
     }
 }
 
-/// What an inode stands for, beside what its opener has seen.
+/// What an inode refers to, compared with the version at its open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
     /// Still the same version.
@@ -92,8 +93,8 @@ pub(crate) enum Since {
 }
 
 impl InodeTable {
-    /// The newest inode of `name` in `parent`, if it stands for the version with this ETag, stands for a draft of this
-    /// version from now on. Returns it.
+    /// Makes the newest inode of `name` in `parent` refer to a draft, if it refers to the version with this ETag.
+    /// Returns the inode.
     pub(crate) fn become_draft(
         &self,
         (parent, name): (InodeNo, &str),
@@ -106,8 +107,8 @@ impl InodeTable {
         tables.become_draft(ino, file).then_some(ino)
     }
 
-    /// An inode that stands for a version, or for a draft that was given up, stands for this draft from now on, whatever
-    /// its name stands for. Returns whether it does.
+    /// Makes an inode of a version, or of a draft that was given up, refer to this draft, whatever its name refers to.
+    /// Returns whether it does.
     pub(crate) fn become_nameless(&self, ino: InodeNo, file: &Arc<DraftFile>) -> bool {
         let mut tables = self.lock();
         let Some(known) = tables.drafts.get_mut(&ino) else { return tables.become_draft(ino, file) };
@@ -117,14 +118,14 @@ impl InodeTable {
         file.note_ino(ino);
         let given_up = std::mem::replace(&mut known.file, file.clone());
         drop(tables);
-        // This may drop the last of a draft, which gives its memory back: no lock may be held.
+        // This may drop the last reference to a draft, which gives its memory back: hold no lock here.
         drop(given_up);
         true
     }
 
-    /// Ends a draft, unless somebody may still write to it, and has its inode stand for the version that it has become:
-    /// nobody sees the one without the other. With `keeps_pages`, what the kernel has of the inode is right. Returns
-    /// whether the draft has ended.
+    /// Ends a draft, unless it has writers, and makes its inode refer to the version that it has become: no caller sees
+    /// the one without the other. With `keeps_pages`, the kernel's pages of the inode are right. Returns whether the
+    /// draft has ended.
     pub(crate) fn become_version(
         &self,
         file: &DraftFile,
@@ -159,30 +160,30 @@ impl InodeTable {
             self.has_too_many.notify_one();
         }
         drop(tables);
-        // This may drop the last of a draft, which gives its memory back: no lock may be held.
+        // This may drop the last reference to a draft, which gives its memory back: hold no lock here.
         drop(known);
         true
     }
 
-    /// What an inode stands for that stood for the version with this ETag.
+    /// What an inode refers to now that referred to the version with this ETag.
     pub(crate) fn since(&self, ino: InodeNo, etag: &ETag) -> Since {
         let tables = self.lock();
         match tables.versions.get(&ino) {
             Some(known) if known.etag() == etag.as_str() => Since::Same,
             Some(_) => Since::Other,
             None if tables.drafts.contains_key(&ino) => Since::Draft,
-            // The kernel has forgotten it, which it does not do with an inode that is open.
+            // The kernel has forgotten the inode, which it does not do while the inode is open.
             None => Since::Same,
         }
     }
 
-    /// Whether the kernel may have pages of the inode from before its version was written. It is asked once.
+    /// Whether the kernel may have pages of the inode from before its version was written. Clears the mark.
     pub(crate) fn take_old_pages(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();
         tables.versions.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.may_have_old_pages))
     }
 
-    /// Whether look-ups give this inode for its name.
+    /// Whether look-ups of its name return this inode.
     pub(crate) fn is_newest(&self, ino: InodeNo) -> bool {
         let tables = self.lock();
         tables.parent_and_name(ino).is_some_and(|(parent, name)| tables.newest(parent, name) == Some(ino))
@@ -193,7 +194,7 @@ impl InodeTable {
         self.lock().newest(parent, name)
     }
 
-    /// Takes the name from an inode: who looks it up gets another inode from now on, and the kernel is told so.
+    /// Takes the name from an inode: look-ups return another inode from now on, and the kernel is notified.
     pub(crate) fn detach(&self, ino: InodeNo) {
         let mut tables = self.lock();
         let place = tables.parent_and_name(ino).map(|(parent, name)| (parent, name.to_owned()));

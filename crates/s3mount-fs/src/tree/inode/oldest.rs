@@ -1,8 +1,8 @@
 //! Asks the kernel to forget files when it knows more of them than there is memory for.
 //!
-//! A kernel that has free memory never forgets a file by itself. The kernel is asked to forget the files
-//! first that were looked up first. It keeps those that are open or were opened lately. It also keeps all
-//! folders: a folder may be the working directory of a process, which would no longer find its path.
+//! A kernel that has free memory never forgets a file by itself. The kernel is asked to forget first the files that
+//! were looked up first. It keeps those that are open or were opened lately. It also keeps all folders: a folder may be
+//! the working directory of a process, which would no longer find its path.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ impl Tables {
         has_come
     }
 
-    /// Notes that a file was forgotten. Once there were too many files, an eighth of `limit` has to go.
+    /// Notes that a file was forgotten. When there were too many files, an eighth of `limit` must be forgotten.
     pub(super) fn note_forgotten(&mut self, limit: usize) {
         self.are_too_many &= self.versions.len() > limit - limit / 8;
     }
@@ -45,8 +45,7 @@ impl InodeTable {
         }
     }
 
-    /// Some of the oldest files, by directory, without those for which `is_open` holds and those that were
-    /// opened lately.
+    /// Some of the oldest files, by directory, without open ones (`is_open`) and those that were opened lately.
     pub(crate) fn oldest(&self, is_open: impl Fn(InodeNo) -> bool) -> HashMap<InodeNo, Vec<KnownName>> {
         let mut tables = self.lock();
         let mut wanted = (tables.versions.len() + self.limit / 8).saturating_sub(self.limit).min(AT_ONCE);
@@ -59,7 +58,7 @@ impl InodeTable {
             let Some(ino) = tables.by_age.pop_front() else { break };
             let Some(known) = tables.versions.get(&ino) else {
                 if tables.drafts.contains_key(&ino) {
-                    // It becomes a version again.
+                    // The file becomes a version again.
                     tables.by_age.push_back(ino);
                 }
                 continue;
@@ -99,7 +98,7 @@ mod tests {
         assert!(!table.lock().are_too_many);
         inodes.extend((800..900).map(give));
         assert!(table.lock().are_too_many);
-        // One is open, the next was opened just now.
+        // One file is open, the next was just opened.
         table.open(inodes[1]);
         let asked: Vec<_> = table
             .oldest(|ino| ino == inodes[0])
@@ -112,7 +111,7 @@ mod tests {
         asked.iter().for_each(|ino| table.forget(*ino, 1));
         assert!(!table.lock().are_too_many);
         assert_eq!(table.oldest(|_| false).len(), 0);
-        // Files that come and go leave nothing behind.
+        // Files that are added and forgotten leave nothing behind.
         for index in 1000..100_000 {
             table.forget(give(index), 1);
         }

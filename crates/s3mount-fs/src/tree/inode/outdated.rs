@@ -1,4 +1,4 @@
-//! Outdated inodes: their names stand for something else now.
+//! Outdated inodes: their names have another inode now, or are gone.
 //!
 //! The kernel still uses the old inode until it is told to drop the name, and this may have to wait.
 //! Meanwhile an OPEN of the inode fails with ESTALE. Then the kernel looks the name up again, and takes no
@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use super::{InodeNo, InodeTable, KnownName, Tables};
 
-/// How many names of one folder are handed out at a time. The kernel drops a thousand names in about a
-/// millisecond.
+/// How many names of one folder are taken at a time. The kernel drops a thousand names in about a millisecond.
 const AT_ONCE: usize = 4096;
 
 impl Tables {
@@ -40,7 +39,7 @@ impl InodeTable {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
         for name in names {
-            // What a draft has been published as is no news.
+            // The version of a draft's own publication does not outdate the draft.
             if let Some(ino) = tables.newest(folder, name)
                 && !tables.drafts.contains_key(&ino)
             {
@@ -97,7 +96,7 @@ impl InodeTable {
         Some((folder, names))
     }
 
-    /// Takes names back from [`take_outdated`](Self::take_outdated) that the kernel was not told of.
+    /// Takes back names from [`take_outdated`](Self::take_outdated) of which the kernel was not told.
     pub(crate) fn put_back(&self, folder: InodeNo, names: &[KnownName]) {
         if !names.is_empty() {
             let mut tables = self.lock();
@@ -133,7 +132,7 @@ mod tests {
         let (folder, names) = table.take_outdated(|_| true).expect("names");
         assert_eq!((folder, names.iter().map(|known| known.ino).collect::<Vec<_>>()), (ROOT, vec![a, b]));
         assert_eq!(table.take_outdated(|_| true), None, "each is given once");
-        // Another version is given, and fits no reply: the kernel still has the first.
+        // A look-up returns another version, and its reply is lost: the kernel still has the first.
         let newer = table.lookup_or_insert(ROOT, "p/", "a", &version("2")).ino;
         table.forget(newer, 1);
         assert_eq!(table.lookup_or_insert(ROOT, "p/", "b", &version("1")).ino, b);

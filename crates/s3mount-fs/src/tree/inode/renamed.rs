@@ -1,4 +1,4 @@
-//! Inodes that get another name. The kernel keeps an inode when it renames it.
+//! Inodes that are renamed. The kernel keeps an inode when it renames it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::drafts::DraftFile;
 use crate::sync::{Ordering, PoisonError, RwLockWriteGuard};
 use s3mount_names::{File, split_key};
 
-/// What gets another name.
+/// The file or directory that is renamed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Renamed<'a> {
     Folder,
@@ -34,7 +34,7 @@ impl Version {
 }
 
 impl Tables {
-    /// Moves what is below the directory `from` to `to`: the prefixes of all directories there.
+    /// Moves the prefixes of all directories below `from` to `to`.
     fn move_prefixes(&mut self, from: &str, to: &str) {
         for directory in self.directories.values_mut() {
             if let Some(rest) = directory.prefix.strip_prefix(from) {
@@ -43,7 +43,7 @@ impl Tables {
         }
     }
 
-    /// Gives an inode another directory and name. Returns whether it is the inode of what was renamed.
+    /// Gives an inode another directory and name. Returns whether it is the inode of `renamed`.
     fn set_place(&mut self, ino: InodeNo, (parent, name): (InodeNo, &str), renamed: Renamed<'_>) -> bool {
         if let Some(version) = self.versions.get_mut(&ino) {
             version.parent = parent;
@@ -80,38 +80,38 @@ impl InodeTable {
         }
     }
 
-    /// A directory gets another name, and what is known of the names below it moves with it: nobody is told the prefix of
-    /// a directory until the guard is dropped.
+    /// Locks all prefixes while a directory is renamed, and the known names below it move with it: no call returns the
+    /// prefix of a directory until the guard is dropped.
     pub(crate) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
         self.moving.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a name was renamed so far. Who asks what an inode stands for after this is told of all these.
+    /// The count of renames so far. A later look at an inode sees all of these.
     pub(crate) fn renames(&self) -> u64 {
         self.renames.load(Ordering::Relaxed)
     }
 
-    /// Whether a directory has another prefix now, or has it again: each move gives it a new text. So what was found
-    /// below that prefix may be what a move has left there.
+    /// Whether a directory has moved from this prefix, even if it has it again: each move makes a new text. Then a
+    /// look-up below the prefix may have found what a move left there.
     pub(crate) fn has_moved(&self, ino: InodeNo, prefix: &Arc<str>) -> bool {
         self.prefix(ino).is_ok_and(|now| !Arc::ptr_eq(&now, prefix))
     }
 
-    /// Whether the kernel has another version by this name than `file`: somebody has replaced it.
+    /// Whether the kernel has another version of this name than `file`: another client has replaced it.
     pub(crate) fn has_other_version(&self, parent: InodeNo, name: &str, file: &File) -> bool {
         let tables = self.lock();
         let known = tables.newest(parent, name).and_then(|ino| tables.versions.get(&ino));
         known.is_some_and(|known| !known.is(file.object.etag(), file.size))
     }
 
-    /// `from` (a directory and a name) has got the name `to`. The kernel goes on with the inode that it has for
-    /// `from`. If that is the inode of what was renamed, the bytes are the same, so the kernel may keep its pages.
-    /// Else somebody has replaced the file, and this mount has found out before the kernel: then the inode is
-    /// outdated, and the new name gets another one.
+    /// Renames `from` (a directory and a name) to `to`. The kernel keeps the inode that it has for `from`. If that is
+    /// the inode of `renamed`, the bytes are the same, so the kernel may keep its pages. Else another client has
+    /// replaced the file, and this mount has found out before the kernel: then the inode is outdated, and the new name
+    /// gets another one.
     pub(crate) fn rename(&self, from: (InodeNo, &str), to: (InodeNo, &str), renamed: Renamed<'_>) {
         let mut tables = self.lock();
         self.renames.fetch_add(1, Ordering::Relaxed);
-        // What had the new name stands for nothing any more.
+        // The former inode of the new name has no name any more.
         tables.remove_newest(to.0, to.1);
         let Some(ino) = tables.newest(from.0, from.1) else { return };
         tables.remove_newest(from.0, from.1);
@@ -119,7 +119,7 @@ impl InodeTable {
             if from.0 != to.0
                 && let Some(is_outdated) = tables.outdated_flag(ino)
             {
-                // The kernel would not find it in the directory where it was.
+                // The kernel would not find the name in its former directory.
                 *is_outdated = false;
             }
             tables.outdate(to.0, ino);
@@ -137,8 +137,8 @@ impl InodeTable {
         tables.set_newest(ino, parent, name);
     }
 
-    /// Objects have `moved`, and with them the versions that inodes stand for: their ETags are other ones now. The
-    /// inode of another version of such an object is outdated. The root's prefix is `root`.
+    /// Gives the inodes of `moved` objects their new ETags. The inode of another version of such an object is outdated.
+    /// The root's prefix is `root`.
     pub(crate) fn set_etags(&self, root: &str, moved: &[Moved]) {
         let mut tables = self.lock();
         let mut has_outdated = false;
@@ -161,7 +161,7 @@ impl InodeTable {
         }
     }
 
-    /// All drafts that the kernel knows, also those that have ended, in the order of their inodes.
+    /// All drafts that the kernel knows, including ended ones, in the order of their inodes.
     pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
         let tables = self.lock();
         let mut drafts: Vec<_> =
