@@ -35,7 +35,7 @@ pub enum FsError {
     #[error("the mount needs {0} for this")]
     NotAllowed(&'static str),
     /// The mount's events have the most listeners that they may have.
-    #[error("too many listen to the events of the mount")]
+    #[error("the events of the mount have too many listeners")]
     TooManyListeners,
     /// The inode is no symbolic link.
     #[error("not a symbolic link")]
@@ -53,10 +53,10 @@ pub enum FsError {
     #[error("objects below a folder are not renamed")]
     CrossDevice,
     /// Bytes that were appended earlier could not be published after `close` had returned.
-    #[error("what was appended before is lost: {0}")]
+    #[error("bytes that were appended before are lost: {0}")]
     Lost(#[source] Arc<FsError>),
     /// The bytes are not copied: the caller has to read and write them.
-    #[error("the bytes are read and written instead")]
+    #[error("not copied: read and write the bytes instead")]
     NotCopied,
     /// Writing failed.
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub enum FsError {
     #[error("refused: the kernel reads single pages instead")]
     Refused,
     /// The name of the inode has another version by now, or is gone.
-    #[error("the name stands for another version")]
+    #[error("the name has another version now")]
     Outdated,
     /// The version that was opened is gone. Stores report that in several ways.
     #[error("the object was deleted or replaced")]

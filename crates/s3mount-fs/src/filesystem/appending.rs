@@ -41,7 +41,7 @@ impl Filesystem {
         result.unwrap_or_else(|error| {
             let (prefix, name) = file.place();
             let key = format!("{prefix}{name}");
-            tracing::error!(key, error = &error as &dyn std::error::Error, "what was appended is lost");
+            tracing::error!(key, error = &error as &dyn std::error::Error, "the appended bytes are lost");
             self.writing.logs.note_lost(key, error);
             true
         })

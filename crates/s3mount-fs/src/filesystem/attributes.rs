@@ -305,7 +305,11 @@ impl Filesystem {
             let (prefix, name) = file.place();
             if let Err(error) = fs.end_draft(file).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(key = format!("{prefix}{name}"), error, "what was set last is lost");
+                tracing::error!(
+                    key = format!("{prefix}{name}"),
+                    error,
+                    "the attributes that were set last are lost"
+                );
             }
         });
     }

@@ -132,7 +132,7 @@ impl Filesystem {
             let (prefix, name) = file.place();
             if let Err(error) = fs.clone().end_closed_draft(file).await {
                 let key = format!("{prefix}{name}");
-                tracing::error!(key, error = &error as &dyn std::error::Error, "what was written is lost");
+                tracing::error!(key, error = &error as &dyn std::error::Error, "the written bytes are lost");
                 fs.writing.logs.note_lost(key, error);
             }
         });
@@ -236,7 +236,7 @@ impl Filesystem {
             self.clone().end_draft(file.clone()).await
         };
         if let Err(error) = &ended {
-            tracing::error!(key, error = error as &dyn std::error::Error, "what was written is lost");
+            tracing::error!(key, error = error as &dyn std::error::Error, "the written bytes are lost");
         }
         ended.is_ok()
     }
