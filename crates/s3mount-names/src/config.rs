@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-/// Which names are shown, and how long they are believed.
+/// Which names are shown, and how long they are cached.
 #[derive(Clone, Debug)]
 pub struct NamesConfig {
     /// Only keys below this prefix are shown. It is empty, or ends in `/`.
     pub root: String,
-    /// When the bucket was mounted, by the time of day: it tells how old a listing on the disk is.
+    /// When the bucket was mounted, by the time of day: the reference for the age of listings on the disk.
     pub mounted_at: SystemTime,
-    /// How long a name that a listing has shown is taken to be there.
+    /// How long a name from a listing is cached as present.
     pub ttl: Duration,
-    /// How long a name that a listing has not shown is taken to be absent.
+    /// How long a name that is not in a listing is cached as absent.
     pub negative_ttl: Duration,
     /// Whether names never change.
     pub is_immutable: bool,
@@ -19,6 +19,6 @@ pub struct NamesConfig {
     pub limit_bytes: usize,
     /// Whether objects may be written, so that listings must not be kept for later mounts.
     pub allows_writes: bool,
-    /// How long a look-up may take, including its retries. Then it fails.
+    /// The time after which a look-up fails, including its retries.
     pub timeout: Duration,
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use s3mount_object::ObjectError;
 
-/// Why a name is not told.
+/// Why a name can't be looked up.
 #[derive(Debug, thiserror::Error)]
 pub enum NamesError {
     /// Nothing has this name.
     #[error("no such file or directory")]
     NotFound,
-    /// The name stands for a directory, and a file was asked for.
+    /// The name is a directory, and a file was asked for.
     #[error("is a directory")]
     IsDirectory,
     /// The store failed a request.

@@ -1,9 +1,9 @@
-//! What is known of a name, and as of when.
+//! Facts about names, each as of a moment.
 //!
-//! Answers come in any order, and a store may do what was asked for later first. So an answer tells what was so at some
-//! moment between its request and itself ([`Asked`]), and it is newer than another only if it was asked for after the
-//! other had come. Of two that overlap, and tell different things, nobody knows the order: the name is in doubt until
-//! somebody asks again.
+//! Answers come in any order, and a store may carry out a later request first. So an answer shows the state at some
+//! moment between the request and the answer ([`Asked`]), and it is newer than another only if its request was sent
+//! after the other answer had come. The order of two answers that overlap is unknown. If they differ, the name is in
+//! doubt until the store is asked again.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::name::Target;
 
-/// When a request was sent, and when its answer came. What this mount has made so itself has one moment.
+/// When a request was sent, and when its answer came. For this mount's own changes, both are the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// When the request was sent.
@@ -26,7 +26,7 @@ impl Asked {
         Self { sent: moment, came: moment }
     }
 
-    /// The answer to a request that was `sent` then has come just now.
+    /// The times of a request that was `sent`, and whose answer comes now.
     pub fn since(sent: Instant) -> Self {
         Self { sent, came: Instant::now() }
     }
@@ -35,25 +35,24 @@ impl Asked {
         self.sent == self.came
     }
 
-    /// Whether nobody knows which of two answers tells of a later moment. What this mount has made so is later than all
-    /// that was asked for before.
+    /// Whether the order of two answers is unknown. A change of this mount is later than all requests before it.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         !self.is_moment() && !other.is_moment() && self.sent < other.came && other.sent < self.came
     }
 
-    /// As late as the later of both, and as uncertain.
+    /// The later of both times of sending, and of both times of arrival.
     pub(crate) fn later(self, other: Self) -> Self {
         Self { sent: self.sent.max(other.sent), came: self.came.max(other.came) }
     }
 }
 
-/// What a name stands for as of a moment.
+/// What a name refers to as of a moment.
 #[derive(Debug)]
 pub struct Fact<D> {
     /// `None`: nothing has this name.
     pub target: Option<Target<D>>,
-    /// When the request was sent that told it. What has changed since, the answer does not know.
+    /// When the request for it was sent. The answer does not include later changes.
     pub at: Instant,
-    /// How long it may be believed.
+    /// How long it may be cached.
     pub left: Duration,
 }

@@ -1,21 +1,21 @@
-//! What the names of a bucket stand for. Memory answers, or a request to the store.
+//! Looks up the names of a bucket, in memory or by a request to the store.
 //!
-//! A [`Namespace`] has the pages of listings, by directory. A page shows *all* names between two keys, so it
-//! also tells which names are absent. What no page answers, a look-up asks the store for, by a LIST whose page begins
-//! at the name. What this mount has changed lies above that, because listings show it late or never. Whoever shows
-//! names to a kernel hears from a [`ChangeListener`] which of them have changed.
+//! A [`Namespace`] has the pages of listings, by directory. A page shows *all* names between two keys, so it also shows
+//! which names are absent. A look-up that no page answers asks the store, by a LIST whose page begins at the name. This
+//! mount's own changes override the pages, because listings show them late or never. A [`ChangeListener`] tells the
+//! file system, which shows names to a kernel, which of them have changed.
 //!
-//! A name stands for a directory, for a version of an object, or for a file that is being written. Nothing is known
-//! here of such a file, except whether its name stands for it ([`NamedDraft`]), and nothing of inodes.
+//! A name refers to a directory, to a version of an object, or to a draft. This crate knows of a draft only whether its
+//! name refers to it ([`NamedDraft`]), and knows no inodes.
 //!
-//! - [`name`]: which keys can be file names, and what a name stands for;
-//! - [`fact`]: what is known of a name, and as of when;
+//! - [`name`]: which keys can be file names, and what a name refers to;
+//! - [`fact`]: facts about names, each as of a moment;
 //! - [`pages`]: the pages of listings, in memory and on the disk;
 //! - [`list`]: lists directories, page by page;
-//! - [`lookup`]: which look-ups ask the store, and when;
-//! - [`overlay`]: what this mount has changed;
-//! - [`listener`]: who is told that names have changed;
-//! - [`namespace`]: all of that together.
+//! - [`lookup`]: limits for look-ups that ask the store;
+//! - [`overlay`]: the changes of this mount;
+//! - [`listener`]: the callback for changes of names;
+//! - [`namespace`]: combines all of these.
 //!
 //! **Lock order:** the lister that readers share comes before all other locks, and is the only one that is held across
 //! a request. No other two locks of this crate are held at once. While the overlay's lock is held, a draft may be asked,

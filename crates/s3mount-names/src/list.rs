@@ -1,7 +1,7 @@
 //! Lists directories.
 //!
 //! - [`requests`]: sends LIST requests, with retries and a deadline;
-//! - [`throttle`]: how many LIST requests may be in flight before anybody waits for them;
+//! - [`throttle`]: how many LIST requests ahead of their readers may be in flight;
 //! - [`lister`]: lists the pages of one directory side by side;
 //! - [`split`]: cuts the listing of a directory into pieces;
 //! - [`gathering`]: sorts the names of a directory whose store lists in no order;

@@ -1,11 +1,11 @@
-//! Who is told that names have changed.
+//! The callback for changes of names.
 
 use std::fmt;
 
-/// Is called with the prefix of a directory, and names in it.
+/// Called with the prefix of a directory, and names in it.
 type OnChanged = dyn Fn(&str, &[Box<str>]) + Send + Sync;
 
-/// Is told the names of a directory, by its prefix, that stand for something else than was shown of them, or for nothing.
+/// Gets the names of a directory, by its prefix, that differ from what was shown of them, or are gone.
 pub struct ChangeListener(Box<OnChanged>);
 
 impl fmt::Debug for ChangeListener {
@@ -20,7 +20,7 @@ impl ChangeListener {
         Self(Box::new(on_changed))
     }
 
-    /// Tells that `names` of the directory `prefix` have changed, if there are any.
+    /// Reports changed `names` of the directory `prefix`, if there are any.
     pub(crate) fn tell(&self, prefix: &str, names: &[Box<str>]) {
         if !names.is_empty() {
             (self.0)(prefix, names);

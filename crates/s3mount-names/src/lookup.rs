@@ -1,8 +1,8 @@
-//! Which look-ups ask the store, and when. Nothing here sends a request.
+//! Limits for look-ups that ask the store. Nothing here sends a request.
 //!
-//! - [`limit`]: few look-ups in one directory send LIST requests at a time;
-//! - [`allowance`]: fewer do so while the whole directory is being listed;
-//! - [`timed_out`]: look-ups that have timed out a moment ago.
+//! - [`limit`]: the look-ups in one directory that send LIST requests at a time;
+//! - [`allowance`]: the fewer that do so while the whole directory is being listed;
+//! - [`timed_out`]: look-ups that have just timed out.
 
 pub(crate) mod allowance;
 pub(crate) mod limit;

@@ -1,4 +1,4 @@
-//! Which keys of the bucket become names in a directory.
+//! Turns keys of the bucket into names in directories.
 //!
 //! `docs/SEMANTICS.md` states the rules in full. `/` separates directories. A directory exists if a key lies
 //! below it. If a key and a directory have the same name, the directory is shown. A key is hidden if a part
@@ -17,13 +17,13 @@ use crate::sync::{AtomicU64, Ordering};
 /// The longest file name, in bytes: `NAME_MAX` of Linux.
 pub const NAME_MAX: usize = 255;
 
-/// A file that is being written, as its name knows it. Two are equal if they are the same file.
+/// A file that is being written, as seen by its name. Two are equal if they are the same file.
 pub trait NamedDraft: Debug + Eq + Send + Sync + 'static {
-    /// Whether its name stands for it. If it can't be published, its name stands for what the store has.
+    /// Whether its name refers to it. If it can't be published, its name refers to the version in the store.
     fn has_name(&self) -> bool;
 }
 
-/// Whether a name stands for a directory or a file.
+/// Whether a name refers to a directory or a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
     /// A directory.
@@ -32,7 +32,7 @@ pub enum NameKind {
     File,
 }
 
-/// What a name stands for in the store.
+/// What a name refers to in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// A directory: keys lie below it.
@@ -41,7 +41,7 @@ pub enum Stored {
     File(File),
 }
 
-/// What a name stands for. `D` is the type of drafts.
+/// What a name refers to. `D` is the type of drafts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Target<D> {
     /// A directory.
@@ -82,7 +82,7 @@ impl<D> From<Stored> for Target<D> {
 }
 
 impl<D> Target<D> {
-    /// Whether it is a directory or a file.
+    /// Whether the target is a directory or a file.
     pub fn kind(&self) -> NameKind {
         match self {
             Target::Directory => NameKind::Directory,
@@ -107,14 +107,14 @@ pub struct File {
 pub struct Named<D> {
     /// The name, without a slash.
     pub name: String,
-    /// What it stands for.
+    /// What the name refers to.
     pub target: Target<D>,
-    /// When the page was requested that shows it, or when this mount made it.
+    /// When the page that shows the name was requested, or when this mount made the name.
     pub at: Instant,
 }
 
 impl<D> Named<D> {
-    /// Its key below the directory. That of a folder ends in `/`.
+    /// The key below the directory. That of a folder ends in `/`.
     pub fn key(&self) -> Cow<'_, str> {
         match self.target {
             Target::Directory => Cow::Owned(format!("{}/", self.name)),
@@ -144,7 +144,7 @@ impl Hidden {
     }
 }
 
-/// Whether this can be the name of a file.
+/// Whether `name` can be the name of a file.
 pub fn is_file_name(name: &str) -> bool {
     !(name.is_empty() || name == "." || name == ".." || name.len() > NAME_MAX || name.contains(['\0', '/']))
 }
@@ -154,10 +154,10 @@ pub fn split_key(key: &str) -> (&str, &str) {
     key.split_at(key.rfind('/').map_or(0, |at| at + 1))
 }
 
-/// The key that a LIST starts after so that its page begins at `name`. It lies before `name`, with little or
-/// nothing between them. Only plain characters are added to it, because it becomes part of a URL and of XML.
-/// If there is no such character, it is the beginning of `name`. It has no `/`, because stores differ in
-/// whether they list a folder when they start after a key inside it.
+/// The key that a LIST starts after so that its page begins at `name`. The key lies before `name`, with few or no keys
+/// between them. It gets only plain characters, because it becomes part of a URL and of XML. If there is no such
+/// character, it is the beginning of `name`. It has no `/`, because stores differ in whether they list a folder when
+/// they start after a key inside it.
 pub(crate) fn just_before(name: &str) -> String {
     let mut stem = name.to_owned();
     let last = stem.pop().filter(|last| ('!'..='~').contains(last)).map(|last| match last {
@@ -171,7 +171,7 @@ pub(crate) fn just_before(name: &str) -> String {
     stem
 }
 
-/// The end of all keys that lie before `name`. It is only compared with keys, and never sent to a store.
+/// The end of all keys before `name`. It is only compared with keys, and never sent to a store.
 pub(crate) fn end_before(name: &str) -> String {
     let mut stem = name.to_owned();
     // Surrogates are not characters.

@@ -1,10 +1,10 @@
-//! The names of the bucket: those that are known, and the means to find out about others.
+//! The names of the bucket: the known ones, and the means to look up others.
 //!
 //! - [`look_up`]: asks the store for names;
-//! - [`newest`]: of what pages show and what answers tell, the newest;
+//! - [`newest`]: chooses the newest of pages and answers;
 //! - [`unordered`]: look-ups in a store that lists in no order;
-//! - [`refresh`]: lists folders that this mount writes to again before their pages expire;
-//! - [`changes`]: what this mount writes, deletes and renames.
+//! - [`refresh`]: lists folders to which this mount writes again before their pages expire;
+//! - [`changes`]: the writes, deletions and renames of this mount.
 
 pub(crate) mod changes;
 mod look_up;
@@ -43,18 +43,18 @@ use crate::sync::Mutex;
 /// slower in large directories.
 const AT_ONCE: usize = 8;
 
-/// Pages that are kept for slow readers of listings may take this part of the memory for names: one of so many. With the
+/// Pages that are kept for slow readers of listings may take one part in this many of the memory for names. With the
 /// default limit of 128 MiB, that is a listing of 170,000 names.
 const LISTINGS_SHARE: usize = 8;
 
-/// The names of the bucket: those that are known, and the means to find out about others.
+/// The names of the bucket: the known ones, and the means to look up others.
 #[derive(Debug)]
 pub struct Namespace<D> {
     requests: Arc<ListRequests>,
     listings: Arc<SharedListings>,
     snapshots: Snapshots,
     lookup_limiter: LookupLimiter,
-    /// Notified when a page has come of a directory that is being listed whole.
+    /// Notified when a page of a directory that is being listed whole has come.
     page_has_come: Notify,
     /// The directories that are being listed again before their pages expire.
     refreshing: Mutex<HashSet<Arc<str>>>,
@@ -69,7 +69,8 @@ pub struct Namespace<D> {
 }
 
 impl<D: NamedDraft> Namespace<D> {
-    /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When an answer shows that names have changed, `listener` is told.
+    /// An empty namespace. Background listings run on `runtime`. Listings are kept in `names`. Calls `listener` when an
+    /// answer shows that names have changed.
     pub fn new(
         bucket: Bucket,
         config: &NamesConfig,
@@ -79,7 +80,7 @@ impl<D: NamedDraft> Namespace<D> {
     ) -> Arc<Self> {
         let NamesConfig { ttl, negative_ttl, .. } = *config;
         let limits = Limits { ttl, negative_ttl, bytes: config.limit_bytes };
-        // What is kept on the disk would not know what this mount writes.
+        // Kept listings on the disk would lack the writes of this mount.
         let store = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
         let cache =
             store.map(|store| ListingCache::new(store, config.mounted_at, config.is_immutable, runtime));
@@ -113,7 +114,7 @@ impl<D: NamedDraft> Namespace<D> {
         self.snapshots.leave_room(changes + self.listings.bytes());
     }
 
-    /// How long a fresh answer is believed.
+    /// How long a fresh answer is cached.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -123,12 +124,12 @@ impl<D: NamedDraft> Namespace<D> {
         &self.requests
     }
 
-    /// How much memory the known names take, in bytes, with those that this mount has changed.
+    /// How much memory the known names take, in bytes, including those that this mount has changed.
     pub fn bytes(&self) -> usize {
         self.snapshots.bytes() + self.snapshots.room_left()
     }
 
-    /// What `name` in the directory `prefix` stands for, and how long that may be believed.
+    /// What `name` in the directory `prefix` refers to, and how long that may be cached.
     ///
     /// # Errors
     /// `NotFound`, or an error of the store.
@@ -141,8 +142,8 @@ impl<D: NamedDraft> Namespace<D> {
         Ok((fact.target.ok_or(NamesError::NotFound)?, fact.left))
     }
 
-    /// What is known of `name` in the directory `prefix`: the newest of what this mount has made of the name, what pages
-    /// show, and what the store answers. This is where answers become facts.
+    /// The fact about `name` in the directory `prefix`: the newest of this mount's changes, the pages, and an answer of
+    /// the store. Answers become facts here.
     ///
     /// # Errors
     /// Those of the store.
@@ -170,7 +171,7 @@ impl<D: NamedDraft> Namespace<D> {
                         self.timed_out.note(prefix, name);
                     }
                 })?;
-                // A page that was requested later may have come before this answer, or one that differs.
+                // A later page, or one that differs, may have come before this answer.
                 let now = Instant::now();
                 match self.snapshots.get(prefix, name, now) {
                     Known::InDoubt => Fact { left: Duration::ZERO, ..found },
@@ -185,19 +186,19 @@ impl<D: NamedDraft> Namespace<D> {
         Ok(newer.map_or(fact, |newer| self.own_fact(newer)))
     }
 
-    /// What this mount has made of a name.
+    /// The fact of this mount's own change of a name.
     fn own_fact(&self, target: Option<Target<D>>) -> Fact<D> {
         let left = if matches!(target, Some(Target::Draft(_))) { Duration::ZERO } else { self.ttl };
         Fact { target, at: Instant::now(), left }
     }
 
-    /// What pages show of a name, if they do.
+    /// The fact that pages show of a name, if they do.
     fn known(&self, prefix: &str, name: &str) -> Option<Fact<D>> {
         let now = Instant::now();
         self.fact(self.snapshots.get(prefix, name, now), now)
     }
 
-    /// What pages showed of a name not before `now`, as a fact.
+    /// Turns the known state of a name, as pages showed it at `now` or later, into a fact.
     fn fact(&self, known: Known, now: Instant) -> Option<Fact<D>> {
         let (target, left, ttl) = match known {
             Known::Found(stored, left) => (Some(stored.into()), left, self.ttl),
@@ -207,13 +208,13 @@ impl<D: NamedDraft> Namespace<D> {
         Some(Fact { target, at: now.checked_sub(ttl.saturating_sub(left)).unwrap_or(now), left })
     }
 
-    /// What the store has answered to a request.
+    /// Turns an answer of the store into a fact.
     fn answered(&self, stored: Option<Stored>, asked: Asked) -> Fact<D> {
         let target = stored.map(Target::from);
         Fact { target, at: asked.sent, left: self.ttl.saturating_sub(asked.came - asked.sent) }
     }
 
-    /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in
+    /// The state of `name` in the kept listing on the disk. The parts of its page that no newer page covers are kept in
     /// memory from now on.
     async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
         let Some(cache) = self.requests.listing_cache() else { return Known::Unknown };
@@ -223,7 +224,7 @@ impl<D: NamedDraft> Namespace<D> {
         self.snapshots.get(prefix, name, Instant::now())
     }
 
-    /// The file that `name` in the directory `prefix` stands for.
+    /// The file that `name` in the directory `prefix` refers to.
     ///
     /// # Errors
     /// `IsDirectory` for a directory, and those of [`get`](Self::get).
@@ -241,8 +242,8 @@ impl<D: NamedDraft> Namespace<D> {
         &self.root
     }
 
-    /// Waits for `answer`, but no longer than a caller may wait. The limit is for all of it: requests that
-    /// are sent one after another, and the time in queues.
+    /// Waits for `answer`, but no longer than a caller may wait. The limit covers everything: requests that are sent
+    /// one after another, and the time in queues.
     ///
     /// # Errors
     /// `TimedOut`, or the error of `answer`.
@@ -254,8 +255,8 @@ impl<D: NamedDraft> Namespace<D> {
         tokio::time::timeout(self.limit, answer).await.unwrap_or_else(timed_out)
     }
 
-    /// The names of up to `count` files, or subdirectories, behind the key `after` in the directory `prefix`.
-    /// Only names that are known without a gap are returned.
+    /// The names of up to `count` files, or subdirectories, after the key `after` in the directory `prefix`. Returns
+    /// only names that are known without a gap.
     pub fn following(&self, prefix: &str, after: &str, count: usize, kind: NameKind) -> Vec<Box<str>> {
         self.snapshots.following(prefix, after, count, kind, Instant::now())
     }
@@ -266,7 +267,7 @@ impl<D: NamedDraft> Namespace<D> {
         self.snapshots.file_bytes(prefix, extension, most_bytes)
     }
 
-    /// Forgets what is known of `name`, because a read has shown it wrong.
+    /// Forgets `name`, because a read has shown it wrong.
     pub fn forget(&self, prefix: &str, name: &str) {
         self.listings.close(prefix);
         self.listener.tell(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
@@ -275,9 +276,10 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// Keeps a page, where nothing newer is known. If it shows that names have changed, the listener is told.
+    /// Keeps the parts of a page for which nothing newer is known. Calls the listener if it shows that names have
+    /// changed.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
-        // Who joined a listing from here on could be shown less than this page shows.
+        // A reader that joined a listing from here on could miss names that this page shows.
         self.listings.close(prefix);
         self.note(prefix, page);
     }
@@ -287,14 +289,14 @@ impl<D: NamedDraft> Namespace<D> {
         self.listener.tell(prefix, &self.snapshots.note(prefix, page));
     }
 
-    /// A reader of the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
-    /// asked for. The page is not used if something newer is known of the directory: it may lack names that were shown.
+    /// A reader of the directory `prefix`. A `first` page that was listed ahead comes with the time of its request. It
+    /// is not used if anything newer is known of the directory: it may lack names that were shown.
     pub async fn list(&self, prefix: &Arc<str>, first: Option<(ListPage, Asked)>) -> ListingReader {
         let first = first.filter(|(_, asked)| !self.snapshots.knows_since(prefix, asked.sent));
         self.listings.read(prefix, first).await
     }
 
-    /// The next page of the directory `prefix`, for this reader. `None` at the end. Whoever gets it hands it back to
+    /// The next page of the directory `prefix`, for this reader. `None` at the end. The caller passes the page back to
     /// [`keep_taken`](Self::keep_taken).
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! What this mount has changed, where listings do not show it (yet).
+//! Changes of this mount that listings do not show (yet).
 //!
-//! A LIST that was requested before a change knows nothing of it, and its pages may come later. So each change of
-//! an object is applied to the pages of such listings, and to all other answers, as long as any may still come. A draft
+//! A LIST that was requested before a change does not show it, and its pages may come later. So each change of an
+//! object is applied to the pages of such listings, and to all other answers, as long as any may still come. A draft
 //! and a folder that was made or emptied here are in no listing at all: they stay until the draft has become an object,
 //! or the folder is removed, or a listing shows it ([`folders`]).
 
@@ -19,14 +19,14 @@ use crate::name::{File, Named, NamedDraft, Target};
 use crate::pages::page::Page;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
-/// What a name has become.
+/// The change of a name.
 #[derive(Debug)]
 pub(crate) enum Change<D> {
     /// A file that is being written.
     Draft(Arc<D>),
     /// A folder that was made here and may hold no object.
     Folder,
-    /// A folder that may hold no object, because names are being taken from it (by so many callers), or were.
+    /// A folder that may hold no object, because callers (this many) remove names from it, or did.
     Emptied(u32),
     /// A folder to which this mount has moved objects: the store has it.
     Stored,
@@ -37,7 +37,7 @@ pub(crate) enum Change<D> {
 }
 
 impl<D: NamedDraft> Change<D> {
-    /// Whether listings never show it.
+    /// Whether listings never show the change.
     fn is_local(&self) -> bool {
         matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
     }
@@ -49,7 +49,7 @@ impl<D: NamedDraft> Change<D> {
         }
     }
 
-    /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
+    /// What the name refers to, if listings never show it. `None` for a draft that has failed.
     fn target(&self) -> Option<Target<D>> {
         match self {
             Change::Draft(draft) if !draft.has_name() => None,
@@ -60,14 +60,14 @@ impl<D: NamedDraft> Change<D> {
     }
 }
 
-/// What came of noting a draft.
+/// The result of noting a draft.
 #[derive(Debug)]
 pub enum SetDraft<D> {
-    /// The name stands for this draft.
+    /// The name refers to this draft.
     Draft(Arc<D>),
     /// No draft was made.
     Nothing,
-    /// The name stands for something else by now than was known: it has to be looked up again.
+    /// The name has changed since the known fact: look it up again.
     Overtaken,
 }
 
@@ -88,7 +88,7 @@ fn has_local<D: NamedDraft>(folders: &Folders<D>, prefix: &str) -> bool {
     folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
 }
 
-/// What a change says that an answer to a request of the time `at` does not.
+/// The change, if it is newer than an answer to a request at `at`.
 fn newer_than<D: NamedDraft>(
     (change, since): &(Change<D>, Instant),
     at: Instant,
@@ -129,15 +129,15 @@ impl<D: NamedDraft> Overlay<D> {
         lock(&self.folders)
     }
 
-    /// Notes what `name` in the folder `prefix` has become.
+    /// Notes a change of `name` in the folder `prefix`.
     pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change<D>, now: Instant) {
         let mut folders = self.lock();
         folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that `name` in the folder `prefix`, of which this fact is known, has become the draft that `make` returns,
-    /// unless it is one already. Of two callers, only one makes a draft.
+    /// Makes `name` in the folder `prefix`, with this known fact, refer to the draft that `make` returns, unless it
+    /// refers to one already. Of two callers, only one makes a draft.
     pub(crate) fn set_draft(
         &self,
         prefix: &Arc<str>,
@@ -161,8 +161,8 @@ impl<D: NamedDraft> Overlay<D> {
         SetDraft::Draft(draft)
     }
 
-    /// Does what `act` says of a name of which this fact is known, unless this mount has made something else of the name
-    /// since. Nobody changes the name meanwhile.
+    /// Calls `act` for a name with this known fact, unless this mount has changed the name since. The name does not
+    /// change meanwhile.
     pub(crate) fn unless_overtaken<T>(
         &self,
         prefix: &str,
@@ -178,8 +178,8 @@ impl<D: NamedDraft> Overlay<D> {
         if newer.is_some_and(|newer| newer != fact.target) { None } else { act() }
     }
 
-    /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied, or filled, longer
-    /// than `ttl` ago, the store may tell more.
+    /// What `name` refers to, if it is a draft or a folder of this mount. `None` for a folder that was emptied, or
+    /// filled, longer than `ttl` ago: the store may know more.
     pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
@@ -191,8 +191,8 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// What this mount has made of `name` since `at`: nothing, or what listings never show (however long ago), or a
-    /// version. `None` if it has not changed the name since.
+    /// What this mount has changed `name` to since `at`: nothing, or a target that listings never show (however long
+    /// ago), or a version. `None` if it has not changed the name since.
     pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<Target<D>>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
@@ -200,7 +200,7 @@ impl<D: NamedDraft> Overlay<D> {
         newer_than(self.lock().get(prefix)?.get(name)?, at)
     }
 
-    /// Whether the last change of `name` by this mount has made it what it is: nothing, a version, or a draft.
+    /// Whether this mount's last change of `name` has made it this target: nothing, a version, or a draft.
     pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
         let folders = self.lock();
         match (folders.get(prefix).and_then(|names| names.get(name)), target) {
@@ -211,7 +211,7 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// Removes a draft, if `name` still stands for it.
+    /// Removes a draft, if `name` still refers to it.
     pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
         if let Some(names) = self.lock().get_mut(prefix)
             && matches!(names.get(name), Some((Change::Draft(known), _)) if Arc::ptr_eq(known, draft))
@@ -220,7 +220,8 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// `name` stands for what the draft has become, `change`, if it stands for the draft, and `end` ends that.
+    /// Replaces the draft of `name` by `change`, if `name` refers to the draft, and `end` ends the draft. Returns
+    /// whether it did.
     pub(crate) fn end_draft(
         &self,
         prefix: &Arc<str>,
@@ -250,7 +251,7 @@ impl<D: NamedDraft> Overlay<D> {
         folders.values().flat_map(BTreeMap::values).filter_map(|(change, _)| change.draft()).collect()
     }
 
-    /// The drafts of the folder `prefix`, or the one by this name.
+    /// The drafts of the folder `prefix`, or the one with this name.
     pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();
@@ -263,8 +264,8 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// The names that this mount has made behind the key `after` and up to the key `upto` (unset: the end) in the folder
-    /// `prefix`, since `at`, in their order.
+    /// The names that this mount has made since `at`, after the key `after` and up to the key `upto` (unset: the end)
+    /// in the folder `prefix`, in order.
     pub(crate) fn made_since(
         &self,
         prefix: &str,
@@ -294,13 +295,13 @@ impl<D: NamedDraft> Overlay<D> {
         has_local(&self.lock(), prefix)
     }
 
-    /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects. Folders of
-    /// this mount that it shows are the store's from now on.
+    /// The page of the folder `prefix`, as if it had been requested after all changes of objects. Folders of this mount
+    /// that it shows are the store's from now on.
     pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
         self.applied(prefix, &page).unwrap_or(page)
     }
 
-    /// As [`apply`](Self::apply). Nothing if the page is as it would be.
+    /// As [`apply`](Self::apply). `None` if the page is unchanged.
     pub(crate) fn applied(&self, prefix: &str, page: &Page) -> Option<Page> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
@@ -313,8 +314,8 @@ impl<D: NamedDraft> Overlay<D> {
                 match change {
                     Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
                     Change::Draft(_) | Change::Folder | Change::Emptied(_) | Change::Stored => {}
-                    // A page that was requested later shows what is there, whoever wrote it. One that was requested
-                    // before may still come after it.
+                    // A page that was requested later shows the present state, whoever wrote it. A page that was
+                    // requested earlier may still come after it.
                     Change::File(_) | Change::Gone if *since < page.at() => {}
                     Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
                     Change::Gone => drop(changes.insert(name.clone(), None)),
@@ -326,8 +327,8 @@ impl<D: NamedDraft> Overlay<D> {
         (!changes.is_empty()).then(|| page.changed_by(&changes))
     }
 
-    /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers, and those folders that
-    /// were filled since it was requested.
+    /// The drafts and folders of this mount whose names `page` of the folder `prefix` covers, and the folders that were
+    /// filled since its request.
     pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return BTreeMap::new();
@@ -341,8 +342,8 @@ impl<D: NamedDraft> Overlay<D> {
         local.filter_map(|(name, known)| Some((name.clone(), target(known)?))).collect()
     }
 
-    /// Moves the drafts and the folders of this mount that lie below the folder `from` to the folder `to`. What
-    /// is known of objects below `from` is dropped.
+    /// Moves the drafts and folders of this mount below the folder `from` to the folder `to`. Drops the changes of
+    /// objects below `from`.
     pub(crate) fn move_folder(&self, from: &str, to: &str) {
         let mut folders = self.lock();
         let moved: Vec<_> = folders.keys().filter(|prefix| prefix.starts_with(from)).cloned().collect();
@@ -355,7 +356,7 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// Notes what `name` in the folder `prefix` has become, unless it is a draft or a folder of this mount.
+    /// Notes a change of `name` in the folder `prefix`, unless it is a draft or a folder of this mount.
     pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change<D>, now: Instant) {
         let mut folders = self.lock();
         let names = names_of(&mut folders, prefix);
@@ -365,8 +366,8 @@ impl<D: NamedDraft> Overlay<D> {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page. Folders that
-    /// were emptied take `most_emptied` bytes at most from now on. Returns how many bytes all changes take.
+    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page. Limits folders
+    /// that were emptied to `most_emptied` bytes. Returns how many bytes all changes take.
     pub(crate) fn expire(&self, now: Instant, longest: Duration, most_emptied: usize) -> usize {
         if !self.has_any.load(Ordering::Relaxed) {
             return 0;
@@ -394,7 +395,7 @@ mod tests {
     use crate::name::{File, Named, NamedDraft, Target};
     use crate::pages::page::Page;
 
-    /// Nobody writes a file here.
+    /// A draft that these tests never make.
     #[derive(Debug, PartialEq, Eq)]
     enum NoDraft {}
 
@@ -433,17 +434,17 @@ mod tests {
         overlay.set(&prefix, "f", Change::Folder, start + SECOND);
         let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
         assert_eq!(shown(&early), ["a=old", "b=new"]);
-        assert_eq!(early.at(), start, "it is no younger for that");
+        assert_eq!(early.at(), start, "the change makes it no newer");
         assert_eq!(overlay.local_names("d/", &early).keys().map(|name| &**name).collect::<Vec<_>>(), ["f"]);
         assert_eq!(shown(&overlay.apply("elsewhere/", page(&["c"], &[], start))), ["c=old"]);
-        // Somebody else has made c again, and deleted b.
+        // Another client has made c again, and deleted b.
         let late = overlay.apply("d/", page(&["a", "c"], &[], start + 2 * SECOND));
         assert_eq!(shown(&late), ["a=old", "c=old"]);
         assert!(
             matches!(overlay.get("d/", "f", SECOND), Some(Target::Directory))
                 && overlay.get("d/", "b", SECOND).is_none()
         );
-        // Of two answers, the one to the earlier request may come last.
+        // The answer to the earlier request may come last.
         let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
         assert_eq!(shown(&early), ["a=old", "b=new"]);
     }

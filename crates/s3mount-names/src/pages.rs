@@ -1,7 +1,7 @@
-//! What is known of names: the pages of listings.
+//! The pages of listings, from which names are known.
 //!
 //! - [`page`]: the packed page of one LIST request;
-//! - [`sorted`]: the pages of a listing in no order, made into pages in order;
+//! - [`sorted`]: sorts the pages of a listing in no order;
 //! - [`snapshots`]: the pages of each directory, with their ages;
 //! - [`listing_cache`]: the listings that are kept on a disk.
 

@@ -1,6 +1,6 @@
 //! Locks, atomics and tasks of this crate, from one place so that a model checker can replace them.
 //!
-//! Time comes from tokio's clock ([`tokio::time::Instant`]), which tests pause and move on by hand.
+//! Time comes from tokio's clock ([`tokio::time::Instant`]), which tests pause and advance by hand.
 
 #[cfg(feature = "shuttle")]
 mod join_set;
@@ -40,7 +40,7 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
     drop(runtime.spawn(task));
 }
 
-/// Runs `task` as one of the checker's own.
+/// Runs `task` as one of the checker's tasks.
 #[cfg(feature = "shuttle")]
 pub(crate) fn spawn(_: &Handle, task: impl Future<Output = ()> + Send + 'static) {
     drop(shuttle::future::spawn(task));

@@ -1,8 +1,7 @@
 //! Lists a directory of a store that lists in no order.
 //!
-//! All pages are requested one after another, and their names are sorted. Whoever reads the listing then has the
-//! same pages in the same order as of any other store. The whole directory is in memory until its last name was
-//! read.
+//! All pages are requested one after another, and their names are sorted. So readers of the listing get the same pages
+//! in the same order as from any other store. The whole directory is in memory until its last name was read.
 
 use std::sync::Arc;
 
@@ -16,18 +15,18 @@ use crate::pages::page::Page;
 use crate::pages::sorted::Sorted;
 use crate::sync::Ordering;
 
-/// A directory whose names are gathered, and then handed out in order.
+/// A directory whose names are gathered, and then returned in order.
 #[derive(Debug)]
 pub(super) struct Gathering {
     requests: Arc<ListRequests>,
     prefix: Arc<str>,
     pages: Vec<Page>,
-    /// What the pages take, in bytes. The sum of all listings counts it, too.
+    /// The memory of the pages, in bytes. The sum of all listings includes it.
     bytes: usize,
-    /// When the pages were asked for: no name is younger than the request of the first.
+    /// When the pages were requested: no name is newer than the request of the first.
     asked: Option<Asked>,
     continuation: Option<String>,
-    /// The first page, if it was listed ahead, and when it was asked for.
+    /// The first page, if it was listed ahead, and when it was requested.
     first: Option<(ListPage, Asked)>,
     sorted: Option<Sorted>,
 }
@@ -55,7 +54,7 @@ impl Gathering {
         self.sorted.as_ref().is_some_and(Sorted::is_complete)
     }
 
-    /// The next page. `None` at the end. A caller may drop this future and call again: what was gathered stays.
+    /// The next page. `None` at the end. A caller may drop this future and call again: the gathered pages stay.
     ///
     /// # Errors
     /// Those of the store. `TooManyNames`. An integrity error if the listing has no end.
@@ -98,7 +97,7 @@ impl Gathering {
         self.pages.push(page);
         let limit = self.requests.most_gathered();
         if gathered > limit {
-            // Whoever has opened the folder may keep it open.
+            // The program may keep the folder open, so this frees the memory.
             (self.pages, self.asked, self.continuation) = (Vec::new(), None, None);
             self.count(0);
             return Err(NamesError::TooManyNames(limit));
@@ -110,7 +109,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Sets what this listing takes. Returns what all listings take.
+    /// Sets the bytes of this listing. Returns those of all listings.
     fn count(&mut self, bytes: usize) -> usize {
         let (before, total) = (std::mem::replace(&mut self.bytes, bytes), &self.requests.gathered_bytes);
         let change = bytes.wrapping_sub(before);

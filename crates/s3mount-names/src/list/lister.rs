@@ -1,5 +1,5 @@
-//! Lists one directory. It returns the names in order, page by page. It sends as many LIST requests side by
-//! side as [`Split`] plans and the store bears.
+//! Lists one directory. It returns the names in order, page by page. It sends as many LIST requests in parallel as
+//! [`Split`] plans and the store allows.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::pages::listing_cache::{KeptListing, Recorder};
 use crate::pages::page::Page;
 use crate::sync::{JoinError, JoinSet, Ordering};
 
-/// The most names in pages that wait for their turn, in all listings: some 12 MiB. Beyond that, only the page
-/// is requested that a reader waits for.
+/// The most names in pages that wait for their reader, in all listings: some 12 MiB. Beyond that, only the page that a
+/// reader waits for is requested.
 const MOST_WAITING: usize = 128 << 10;
 
 /// A listing in progress. When it is dropped, its requests are cancelled.
@@ -26,24 +26,24 @@ pub(crate) struct Lister {
     prefix: Arc<str>,
     split: Split,
     tasks: JoinSet<Landed>,
-    /// How many names it has added to `waiting_names`.
+    /// How many names this listing has added to `waiting_names`.
     waiting: usize,
-    /// The first page, if it was listed ahead, and when it was asked for.
+    /// The first page, if it was listed ahead, and when it was requested.
     first: Option<(ListPage, Asked)>,
-    /// The listing that was kept on the disk, if it stands in for this one.
+    /// The kept listing on the disk, if it replaces this one.
     kept: Option<KeptListing>,
-    /// Does the work in place of `split`, if the store lists in no order.
+    /// Lists instead of `split`, if the store lists in no order.
     gathering: Option<Gathering>,
     /// Keeps this listing on the disk.
     recorder: Option<Recorder>,
 }
 
-/// The number of a piece, a page of it, and when the page was asked for.
+/// The number of a piece, a page of it, and when the page was requested.
 type Landed = (u32, Result<ListPage, NamesError>, Asked);
 
 impl Lister {
-    /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
-    /// asked for. Where names never change, a listing that is kept on the disk takes the place of requests.
+    /// Lists the directory `prefix`. A `first` page that was listed ahead comes with the time of its request. If names
+    /// never change, a kept listing on the disk replaces requests.
     pub(crate) async fn start(
         requests: &Arc<ListRequests>,
         prefix: &Arc<str>,
@@ -65,7 +65,7 @@ impl Lister {
         lister
     }
 
-    /// Lists the names behind the key `after` in the directory `prefix`, whose store lists in order.
+    /// Lists the names after the key `after` in the directory `prefix`, whose store lists in order.
     pub(crate) fn behind(requests: &Arc<ListRequests>, prefix: &Arc<str>, after: &str) -> Self {
         Self {
             requests: requests.clone(),
@@ -159,7 +159,7 @@ impl Lister {
     fn join(&mut self, landed: Result<Landed, JoinError>) -> Result<(), NamesError> {
         match landed {
             Ok(landed) => self.land(landed),
-            // A task has panicked, and it is not known which piece it was for.
+            // A task has panicked, and its piece is unknown.
             Err(_) => {
                 self.tasks.abort_all();
                 self.split.all_failed();
@@ -196,7 +196,7 @@ impl Lister {
         NamesError::Object(error.with_source(why))
     }
 
-    /// Updates the number of names that wait, in all listings.
+    /// Updates the number of waiting names, in all listings.
     fn count(&mut self) {
         let before = std::mem::replace(&mut self.waiting, self.split.waiting());
         self.requests.waiting_names.fetch_add(self.waiting.wrapping_sub(before), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Sends LIST requests, with retries and a deadline, and holds what all listings of a mount share.
+//! Sends LIST requests, with retries and a deadline, and holds the state that all listings of a mount share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// Sends the LIST requests of a mount.
 #[derive(Debug)]
 pub struct ListRequests {
-    /// A request, including its retries, may take as long as the bucket allows.
+    /// The bucket limits the time of a request, including its retries.
     bucket: Bucket,
     succeeded: AtomicU64,
     throttle: Arc<ListThrottle>,
     /// The listings on the disk, if the mount has a disk cache.
     listing_cache: Option<ListingCache>,
-    /// The runtime for requests that nobody waits for yet.
+    /// The runtime for requests ahead of their readers.
     runtime: Handle,
     /// Keys in pages that are hidden.
     pub(crate) hidden: Hidden,
-    /// How many names wait in pages for their turn, in all listings.
+    /// How many names wait in pages for their reader, in all listings.
     pub(crate) waiting_names: AtomicUsize,
-    /// What the names take that are gathered to be sorted, in all listings, in bytes. See
+    /// The memory of names that are gathered to be sorted, in all listings, in bytes. See
     /// [`gathering`](super::gathering).
     pub(crate) gathered_bytes: AtomicUsize,
     most_gathered: usize,
@@ -57,12 +57,12 @@ impl ListRequests {
         }
     }
 
-    /// Names that are gathered may take this much memory, in bytes.
+    /// Sets the most memory that gathered names may take, in bytes.
     pub(crate) fn with_most_gathered(self, most_gathered: usize) -> Self {
         Self { most_gathered, ..self }
     }
 
-    /// How much memory names may take that are gathered, in bytes.
+    /// The most memory that gathered names may take, in bytes.
     pub(crate) fn most_gathered(&self) -> usize {
         self.most_gathered
     }
@@ -87,12 +87,12 @@ impl ListRequests {
         self.listing_cache.as_ref()
     }
 
-    /// The bound on requests that nobody waits for yet.
+    /// The bound on requests ahead of their readers.
     pub(crate) fn throttle(&self) -> &Arc<ListThrottle> {
         &self.throttle
     }
 
-    /// The runtime for requests that nobody waits for yet.
+    /// The runtime for requests ahead of their readers.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
@@ -105,7 +105,7 @@ impl ListRequests {
         self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
     }
 
-    /// Requests a page that somebody waits for.
+    /// Requests a page that a reader waits for.
     ///
     /// # Errors
     /// Those of the store, if retries don't help. `TimedOut`.
@@ -113,15 +113,15 @@ impl ListRequests {
         self.in_time(self.attempts(request, false)).await
     }
 
-    /// Requests a page that nobody waits for yet. It is not tried again if the store throttles it.
+    /// Requests a page ahead of its reader. Does not retry if the store throttles it.
     ///
     /// # Errors
-    /// Those of [`list`](Self::list), and that the store throttles.
+    /// Those of [`list`](Self::list), and throttling by the store.
     pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, NamesError> {
         self.in_time(self.attempts(request, true)).await
     }
 
-    /// What is at `key`, if anything is.
+    /// The object at `key`, if there is one.
     ///
     /// # Errors
     /// Those of [`list`](Self::list).

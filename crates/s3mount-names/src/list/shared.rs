@@ -1,16 +1,17 @@
 //! Programs that list one directory at the same time share one listing.
 //!
-//! Who begins to read a directory joins the listing that another reader has begun, if that is under way and began
-//! within the last [`JOIN_WITHIN`]. Its pages are kept until the slowest reader has taken them. They take a part of
-//! the memory for names. Who is too slow for that goes on with another listing, behind the last name that it has.
+//! A program that begins to read a directory joins the listing of another reader, if that is under way and began within
+//! the last [`JOIN_WITHIN`]. The listing keeps its pages until the slowest reader has taken them. They use a part of
+//! the memory for names. A reader that is too slow for that continues with another listing, after the last name that it
+//! has.
 //!
-//! Who needs the next page first brings it: it holds the lister meanwhile, and the others wait for the lister. When it is
-//! cancelled or gets an error, the next of them goes on where it was. Where a request hangs, only one reader waits for it:
-//! the others go on with another listing, once, which they share.
+//! The first reader that needs the next page requests it: it holds the lister meanwhile, and the others wait for the
+//! lister. When it is cancelled or gets an error, the next reader continues from there. If a request hangs, only one
+//! reader waits for it: the others continue with another listing, once, which they share.
 //!
-//! **Invariant**: what a reader has seen of a directory before it joins a listing comes from that listing, or was asked
-//! for before the listing began. So anything else that is learnt of the directory ends the joining, and no name that was
-//! shown goes back.
+//! **Invariant**: all that a reader has seen of a directory before it joins a listing comes from that listing, or was
+//! requested before the listing began. So any other answer about the directory closes the listing to new readers, and
+//! no shown name goes back to an older state.
 //!
 //! Locks: the map of all listings before the state of one.
 
@@ -32,32 +33,33 @@ use crate::list::requests::ListRequests;
 use crate::pages::page::Page;
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
-/// How old a listing may be that a reader joins. Programs that begin together do so within much less. What they are
-/// shown is older than their call by this much at most.
+/// The greatest age of a listing that a reader joins. Programs that begin together do so within much less. The names
+/// that they see are older than their call by at most this time.
 const JOIN_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a reader waits for a page that another one brings. A LIST takes a fraction of this, also far away.
+/// How long a reader waits for a page that another one requests. A LIST takes a fraction of this, even far from the
+/// store.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All listings that readers may share.
 #[derive(Debug)]
 pub(crate) struct SharedListings {
     common: Arc<Common>,
-    /// The listings of each directory that have readers, or had some lately. The last one is the newest.
+    /// The listings of each directory that have readers, or had some lately. The newest is last.
     by_prefix: Mutex<HashMap<Arc<str>, Vec<Weak<SharedListing>>>>,
 }
 
 impl SharedListings {
-    /// Answers are believed for `ttl`, so listings that are older are not joined. Pages that are kept for readers may
-    /// take `most_bytes`.
+    /// Answers are cached for `ttl`, so older listings are not joined. Pages that are kept for readers may take
+    /// `most_bytes`.
     pub(crate) fn new(requests: Arc<ListRequests>, ttl: Duration, most_bytes: usize) -> Arc<Self> {
         let within = if requests.lists_in_order() { JOIN_WITHIN.min(ttl) } else { Duration::ZERO };
         let common = Common { requests, within, most_bytes, bytes: AtomicUsize::new(0) };
         Arc::new(Self { common: Arc::new(common), by_prefix: Mutex::default() })
     }
 
-    /// Lists the directory `prefix`, or joins a listing of it. If its `first` page was listed ahead, it comes with the
-    /// time at which it was asked for, and nobody shares the listing.
+    /// Lists the directory `prefix`, or joins a listing of it. A `first` page that was listed ahead comes with the time
+    /// of its request, and the listing is not shared.
     pub(crate) async fn read(
         self: &Arc<Self>,
         prefix: &Arc<str>,
@@ -79,7 +81,7 @@ impl SharedListings {
         }
     }
 
-    /// A seat at a listing of the names behind this key.
+    /// A seat at a listing of the names after this key.
     fn join(&self, prefix: &Arc<str>, behind: &str) -> Seat {
         let mut by_prefix = lock(&self.by_prefix);
         let listings = by_prefix.entry(prefix.clone()).or_default();
@@ -97,12 +99,12 @@ impl SharedListings {
         lock(&self.by_prefix).get(prefix).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Nobody joins the listings of the directory `prefix` any more, because something else was learnt of it.
+    /// Closes the listings of the directory `prefix` to new readers, because of another answer about it.
     pub(crate) fn close(&self, prefix: &str) {
         self.of(prefix).iter().for_each(|listing| listing.close());
     }
 
-    /// As [`close`](Self::close), but for the listing `own` from which it was learnt.
+    /// As [`close`](Self::close), except for the listing `own`, which has the answer.
     fn close_others(&self, own: &Arc<SharedListing>) {
         let others = self.of(&own.prefix).into_iter().filter(|listing| !Arc::ptr_eq(listing, own));
         others.for_each(|listing| listing.close());
@@ -122,7 +124,7 @@ impl SharedListings {
         seat.next(patience, keep).await
     }
 
-    /// Nobody joins the listings of directories at and below `prefix` any more.
+    /// Closes the listings of directories at and below `prefix` to new readers.
     pub(crate) fn close_below(&self, prefix: &str) {
         let below = |of: &Arc<SharedListing>| of.prefix.starts_with(prefix);
         self.all().iter().filter(|of| below(of)).for_each(|listing| listing.close());
@@ -132,7 +134,7 @@ impl SharedListings {
         lock(&self.by_prefix).values().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Drops pages that were kept for too long, and forgets listings that nobody reads any more.
+    /// Drops pages that were kept for too long, and forgets listings without readers.
     pub(crate) fn expire(&self, now: Instant) {
         lock(&self.by_prefix).retain(|_, listings| {
             listings.retain(|listing| listing.strong_count() > 0);
@@ -141,7 +143,7 @@ impl SharedListings {
         self.all().iter().for_each(|listing| listing.expire(now));
     }
 
-    /// What the pages take that are kept for readers, in bytes.
+    /// The memory of pages that are kept for readers, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.common.bytes.load(Ordering::Relaxed)
     }
@@ -153,27 +155,27 @@ enum Source {
     Shared(Seat),
 }
 
-/// One who reads the listing of a directory.
+/// A reader of the listing of a directory.
 #[derive(Debug)]
 pub struct ListingReader {
     source: Source,
     listings: Arc<SharedListings>,
     prefix: Arc<str>,
-    /// The last key of the pages that it has got.
+    /// The last key of the pages that the reader has got.
     behind: String,
-    /// How long it waits for another reader.
+    /// How long the reader waits for another one.
     patience: Duration,
     is_complete: bool,
 }
 
 impl ListingReader {
-    /// Whether it has got all pages.
+    /// Whether the reader has got all pages.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The next page. `None` at the end. If others share it, it was handed to `keep` once, before anybody got it. A
-    /// caller may drop this future and call again.
+    /// The next page. `None` at the end. If readers share it, it was passed to `keep` once, before any of them got it.
+    /// A caller may drop this future and call again.
     ///
     /// # Errors
     /// Those of the store. An integrity error if the listing goes back or has no end.
@@ -188,7 +190,7 @@ impl ListingReader {
                     Next::Page(taken, is_last) => (Some(taken), is_last),
                     Next::End => (None, true),
                     Next::Gone => {
-                        // Where all requests are slow, it is of no use to go on once more.
+                        // If all requests are slow, another listing is of no use.
                         self.patience = Duration::MAX;
                         self.source = Source::Shared(self.listings.join(&self.prefix, &self.behind));
                         continue;

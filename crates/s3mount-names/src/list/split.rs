@@ -1,18 +1,17 @@
-//! Cuts the listing of one directory into pieces that are listed side by side.
+//! Cuts the listing of one directory into pieces that are listed in parallel.
 //!
-//! S3 lists one page after another, so a million names take a minute. Therefore a directory of more than a
-//! few pages is cut into pieces. A piece has the keys behind one text and up to another, and each piece is
-//! listed by itself. The keys of earlier pages suggest where to cut ([`KeyScale`](key_scale::KeyScale)). A wrong guess
-//! costs requests, but no name: the pieces leave no gap between them, and what a page holds beyond its piece
-//! is dropped. So each name is listed once and in order, also while the bucket changes.
+//! S3 lists one page after another, so a million names take a minute. So a directory of more than a few pages is cut
+//! into pieces. A piece has the keys after one text and up to another, and each piece is listed by itself. The keys of
+//! earlier pages suggest where to cut ([`KeyScale`](key_scale::KeyScale)). A wrong guess costs requests, but no name:
+//! the pieces leave no gap between them, and the names of a page beyond its piece are dropped. So each name is listed
+//! once and in order, also while the bucket changes.
 //!
 //! - If the keys at both ends of a piece are equally dense, the piece is cut every [`PIECE`](estimate::PIECE)
 //!   pages. Cuts begin at its front, because the reader takes the names in order.
 //! - Any other piece is cut once, at a distance that doubles while the cuts are right.
-//! - Nothing is cut if wasted pages, with those that are expected, would exceed a few and a tenth of all
-//!   pages.
+//! - Nothing is cut if wasted pages, including expected ones, would exceed a few and a tenth of all pages.
 //!
-//! This is policy: pages come in, requests go out. [`Lister`](crate::list::lister::Lister) sends them.
+//! This is policy: its input is pages, its output is requests. [`Lister`](crate::list::lister::Lister) sends them.
 
 mod estimate;
 mod key_scale;
@@ -29,8 +28,8 @@ use estimate::{Cuts, SplitEstimate};
 /// Pages that are listed one after another before the first cut.
 const FIRST: u32 = 4;
 
-/// How many pages without any name may follow one another. S3 sends such pages where versions were deleted. A
-/// store that never stops would hold the reader for ever.
+/// How many pages without any name may follow one another. S3 sends such pages where versions were deleted. A store
+/// that never stops would block the reader for ever.
 const MAX_EMPTY_PAGES: u32 = 1000;
 
 /// A page to request.
@@ -62,7 +61,7 @@ enum Stage {
 #[derive(Debug)]
 struct Piece {
     number: u32,
-    /// The piece begins behind this text.
+    /// The piece begins after this text.
     after: String,
     /// The piece was listed up to this key.
     cursor: String,
@@ -102,7 +101,7 @@ pub(crate) struct Split {
     next_number: u32,
     /// The reader has taken all names up to this key. Earlier names on later pages are dropped.
     taken: Option<String>,
-    /// How many names lie in pages that the reader has not taken yet.
+    /// How many names are in pages that the reader has not taken yet.
     waiting: usize,
     is_complete: bool,
     /// The store does not start where a request says, so pages are listed one after another.
@@ -113,7 +112,7 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// The listing of the directory `prefix` behind the key `after`, which is empty for all of it.
+    /// The listing of the directory `prefix` after the key `after`, which is empty for all of it.
     pub(crate) fn behind(prefix: &str, after: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -128,7 +127,7 @@ impl Split {
         }
     }
 
-    /// How many names lie in pages that the reader has not taken yet.
+    /// How many names are in pages that the reader has not taken yet.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -191,7 +190,7 @@ impl Split {
         (2000 + self.landed as usize * 100).saturating_sub(spent) / 500
     }
 
-    /// Guesses what is left of a piece, unless that is known, or can't be guessed yet.
+    /// Guesses the rest of a piece, unless that is known, or can't be guessed yet.
     fn look(&mut self, index: usize) {
         let neighbour = self.pieces.get(index + 1);
         let end = neighbour.map(|neighbour| neighbour.after.clone());
@@ -258,7 +257,7 @@ impl Split {
         asked.for_each(|piece| piece.stage = Stage::Idle);
     }
 
-    /// Takes a page of a piece, and when it was `asked` for.
+    /// Adds a page of a piece, and the times of its request.
     ///
     /// # Errors
     /// A fault, if the listing goes back or has no end.
@@ -326,8 +325,7 @@ impl Split {
         Ok(())
     }
 
-    /// Lets a piece and its right neighbour learn from each other, once the one is done or the other has
-    /// begun.
+    /// Updates a piece and its right neighbour from each other, when the one is done or the other has begun.
     fn meet(&mut self, index: usize) {
         let mut both = self.pieces.iter_mut().skip(index);
         let (Some(piece), Some(neighbour)) = (both.next(), both.next()) else { return };
@@ -359,11 +357,11 @@ fn count(page: &ListPage) -> usize {
     page.objects.len() + page.common_prefixes.len()
 }
 
-/// Keeps only the names behind `after` and up to `end`. Some stores repeat the last key of the page before.
+/// Keeps only the names after `after` and up to `end`. Some stores repeat the last key of the former page.
 fn keep(page: &mut ListPage, prefix: &str, after: &str, end: Option<&str>) {
     let is_inside = |key: &str| {
         let key = key.strip_prefix(prefix).unwrap_or_default();
-        // The marker object of the directory has no name. It lies at the very beginning.
+        // The marker object of the directory has no name. It comes first.
         (*key > *after || after.is_empty()) && end.is_none_or(|end| key <= end)
     };
     page.objects.retain(|object| is_inside(&object.key));

@@ -1,5 +1,4 @@
-//! Bounds how many LIST requests are in flight before anybody waits for their pages. There are fewer once the
-//! store throttles.
+//! Bounds how many LIST requests ahead of their readers are in flight. The bound falls when the store throttles.
 
 use std::sync::Arc;
 
@@ -9,11 +8,11 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// each, they bring 267 pages a second.
 const MOST: usize = 15;
 
-/// After how many successful LISTs the bound is doubled again. A store that bears 20 LISTs a second then
-/// throttles one in thirty.
+/// After this many successful LISTs the bound is doubled again. A store that allows 20 LISTs a second then throttles
+/// one in thirty.
 const GOOD: u32 = 64;
 
-/// How many permits there are, and how many were given.
+/// How many permits there are, and how many are in use.
 #[derive(Debug)]
 struct Permits {
     most: usize,
@@ -21,7 +20,7 @@ struct Permits {
     good: u32,
 }
 
-/// The permits for LIST requests that nobody waits for yet.
+/// The permits for LIST requests ahead of their readers.
 #[derive(Debug)]
 pub(crate) struct ListThrottle(Mutex<Permits>);
 
@@ -55,7 +54,7 @@ impl ListThrottle {
         state.most.saturating_sub(state.under_way)
     }
 
-    /// Notes that a LIST has succeeded, whoever waited for it.
+    /// Notes that any LIST has succeeded.
     pub(crate) fn on_success(&self) {
         let mut state = self.lock();
         state.good += 1;

@@ -1,29 +1,28 @@
-//! LISTs that look-ups may send of their own while their directory is listed whole.
+//! Limits the LISTs that look-ups send while their directory is listed whole.
 //!
-//! The whole listing soon answers every look-up in the directory, so a LIST for a single name beside it is
-//! sent twice in the end. But a look-up shall not wait for all pages of a huge directory either. So a few
-//! look-ups ask at once, and the others ask in proportion to the pages that have come.
+//! The whole listing soon answers every look-up in the directory, so a LIST for a single name requests its page twice.
+//! But a look-up must not wait for all pages of a huge directory either. So a few look-ups ask at once, and the others
+//! ask in proportion to the pages that have come.
 //!
-//! This is policy: pages and times in, answers out.
+//! This is policy: its input is pages and times, its output is answers.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Look-ups that ask at once. A caller that wants a few names of a huge directory, one after another, waits
-/// one round trip for each.
+/// How many look-ups ask at once. A caller that looks up a few names of a huge directory, one after another, waits one
+/// round trip for each.
 const FIRST: u32 = 8;
 
-/// Pages of the listing for each further LIST. At S3's latency 16 LISTs side by side bring 267 pages a
-/// second, so a caller that asks for one name after another waits 120 ms for each, and the directory costs
-/// 3 % more LISTs. With one LIST at a time, whenever none was in flight, a directory of 1,000 pages cost 9 %
-/// more.
+/// How many pages of the listing allow one further LIST. At S3's latency, 16 LISTs in parallel bring 267 pages a
+/// second, so a caller that asks for one name after another waits 120 ms for each, and the directory costs 3 % more
+/// LISTs. With one LIST at a time, whenever none was in flight, a directory of 1,000 pages cost 9 % more.
 const PAGES_PER_LIST: u32 = 32;
 
-/// How long no page may have come before a look-up asks anyway: the listing is slow or stuck.
+/// After this time without a page, a look-up asks anyway: the listing is slow or stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The look-ups beside one listing.
+/// The look-ups during one listing.
 #[derive(Debug, Default)]
 pub(crate) struct LookupAllowance {
     pages: u32,
@@ -33,13 +32,13 @@ pub(crate) struct LookupAllowance {
 }
 
 impl LookupAllowance {
-    /// A page of the listing has come.
+    /// Notes a page of the listing.
     pub(crate) fn on_page(&mut self, now: Instant) {
         self.pages += 1;
         self.last = Some(now);
     }
 
-    /// Whether one more look-up may send a LIST of its own. Then it counts as sent.
+    /// Whether one more look-up may send a LIST. If so, counts it as sent.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let is_within = self.taken < FIRST + self.pages / PAGES_PER_LIST;
         let is_stuck = self.last.is_some_and(|last| now.saturating_duration_since(last) >= PATIENCE);

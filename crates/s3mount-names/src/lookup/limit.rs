@@ -1,5 +1,5 @@
-//! Bounds how many look-ups in one directory send LIST requests at a time. The page that one of them brings
-//! often answers the others.
+//! Bounds how many look-ups in one directory send LIST requests at a time. The page of one of them often answers the
+//! others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct LookupLimiter {
     at_once: usize,
 }
 
-/// The permission of one look-up to send a request, or its place in the queue.
+/// The permit of one look-up to send a request, or its place in the queue.
 #[derive(Debug)]
 pub(crate) struct LookupPermit<'a> {
     limiter: &'a LookupLimiter,
@@ -24,7 +24,7 @@ pub(crate) struct LookupPermit<'a> {
 }
 
 impl LookupLimiter {
-    /// Gives out `at_once` permits for each directory at a time.
+    /// A limiter with `at_once` permits for each directory.
     pub(crate) fn new(at_once: usize) -> Self {
         Self { by_directory: Mutex::default(), at_once }
     }

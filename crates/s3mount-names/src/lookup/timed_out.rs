@@ -1,8 +1,8 @@
-//! Look-ups that have timed out a moment ago.
+//! Look-ups that have just timed out.
 //!
-//! The kernel has one process at a time look a name up, and the next asks when that one has its answer. While a store does
-//! not answer, each process would wait for its own time-out after those of all before it, and for two where a known name
-//! is looked up again. So who asks within [`MOMENT`] after a time-out is answered as that one was.
+//! The kernel sends one look-up of a name at a time, and the next process's when that has its answer. While a store
+//! does not answer, each process would wait for its own time-out after those of all before it, and for two if a known
+//! name is looked up again. So a look-up within [`MOMENT`] after a time-out gets the same error.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ type Late = (Arc<str>, Box<str>, Instant);
 pub(crate) struct TimedOut(Mutex<VecDeque<Late>>);
 
 impl TimedOut {
-    /// The look-up of `name` has timed out just now.
+    /// Notes that the look-up of `name` has just timed out.
     pub(crate) fn note(&self, prefix: &Arc<str>, name: &str) {
         let (mut late, now) = (lock(&self.0), Instant::now());
         late.retain(|(_, _, at)| now.saturating_duration_since(*at) < MOMENT);
@@ -35,7 +35,7 @@ impl TimedOut {
         late.push_back((prefix.clone(), name.into(), now));
     }
 
-    /// Whether the look-up of `name` has timed out a moment ago.
+    /// Whether the look-up of `name` has just timed out.
     pub(crate) fn has(&self, prefix: &str, name: &str) -> bool {
         let (late, now) = (lock(&self.0), Instant::now());
         let is_it = |(of, known, at): &Late| {

@@ -1,4 +1,4 @@
-//! What this mount changes: drafts, folders, and objects that it has written or deleted.
+//! The changes of this mount: drafts, folders, and objects that it has written or deleted.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,13 +17,13 @@ use crate::overlay::{Change, SetDraft};
 use crate::pages::page::Page;
 
 impl<D: NamedDraft> Namespace<D> {
-    /// `name` in the directory `prefix` is a file that is being written.
+    /// Notes that `name` in the directory `prefix` refers to a draft.
     pub fn note_draft(&self, prefix: &Arc<str>, name: &str, draft: &Arc<D>) {
         self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
     }
 
-    /// `name` in the directory `prefix`, of which this fact is known, is the draft that `make` returns, unless somebody
-    /// else has made a draft meanwhile, or the fact does not hold any more.
+    /// Makes `name` in the directory `prefix` refer to the draft that `make` returns, unless another caller has made a
+    /// draft meanwhile, or this known `fact` is no longer true.
     pub fn begin_draft(
         &self,
         prefix: &Arc<str>,
@@ -34,25 +34,26 @@ impl<D: NamedDraft> Namespace<D> {
         self.overlay.set_draft(prefix, name, fact, make)
     }
 
-    /// Whether this mount has made `name` in the directory `prefix` what it is: nothing, a version, or a draft.
+    /// Whether this mount's last change of `name` in the directory `prefix` has made it this target: nothing, a
+    /// version, or a draft.
     pub fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
         self.overlay.has_made(prefix, name, target)
     }
 
-    /// `name` in the directory `prefix` is a folder, also if it holds no object.
+    /// Notes that `name` in the directory `prefix` is a folder, even if it holds no object.
     pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
     }
 
-    /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
-    /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
-    /// around it meanwhile may find nothing of it there.
+    /// Notes that this mount removes names from the directory `prefix`, until the guard is dropped. The directory and
+    /// those above it stay, even if no object is left below. Call it before the request to the store: a listing of a
+    /// directory above may already lack it.
     pub fn emptying(&self, prefix: Arc<str>) -> Emptying<'_, D> {
         self.overlay.emptying(&self.root, prefix)
     }
 
-    /// This mount has made the folder `name` in the directory `prefix`, where there was none: nothing lies below it
-    /// as of the listing that did not have it.
+    /// Notes that this mount has made the new folder `name` in the directory `prefix`: nothing lies below it as of the
+    /// listing that did not have it.
     pub fn note_new_folder(&self, prefix: &Arc<str>, name: &str) {
         self.note_folder(prefix, name);
         if let Some(asked) = self.snapshots.has_no_folder_as_of(prefix, name) {
@@ -63,18 +64,18 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// This mount has written a version.
+    /// Notes that this mount has written a version.
     pub fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
         let now = Instant::now();
-        // What is looked up here from now on is in the pages. A page that was requested before and comes now may
-        // replace this one, so it is kept again once the overlay knows of the version.
+        // Look-ups find the version in the pages from now on. A page that was requested before and comes now may
+        // replace this one, so it is kept again when the overlay has the version.
         self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
         self.overlay.set(prefix, name, Change::File(file.clone()), now);
         self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
     }
 
-    /// The draft that `name` stands for becomes this version, if it still can, as `seal` tells: nobody sees the name
-    /// in between. Returns whether it has.
+    /// Turns the draft of `name` into this version, if `seal` returns that it still can: no caller sees the name in
+    /// between. Returns whether it did.
     pub fn note_sealed(
         &self,
         (prefix, name): (&Arc<str>, &str),
@@ -90,7 +91,7 @@ impl<D: NamedDraft> Namespace<D> {
         is_sealed
     }
 
-    /// This mount has deleted or renamed what had this name, a file or a folder.
+    /// Notes that this mount has deleted or renamed the file or folder of this name.
     pub fn note_gone(&self, prefix: &Arc<str>, name: &str) {
         let now = Instant::now();
         self.overlay.set(prefix, name, Change::Gone, now);
@@ -99,7 +100,7 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// The folder `name` in the directory `prefix` was moved there, and may have objects.
+    /// Notes that the folder `name` was moved to the directory `prefix`, and may have objects.
     pub fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, has_objects: bool) {
         if !has_objects {
             return self.note_folder(prefix, name);
@@ -109,7 +110,7 @@ impl<D: NamedDraft> Namespace<D> {
         self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
     }
 
-    /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.
+    /// Notes that everything below the folder `from` is below the folder `to` now. Of its objects, these have `moved`.
     pub fn folder_moved<'a>(&self, (from, to): (&str, &str), moved: impl Iterator<Item = MovedFile<'a>>) {
         let now = Instant::now();
         self.overlay.move_folder(from, to);
@@ -141,22 +142,22 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// `name` stands for what the store has, unless it stands for another draft than this one by now.
+    /// Makes `name` refer to the version in the store, unless it refers to another draft than this one by now.
     pub fn forget_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
         self.overlay.remove_draft(prefix, name, draft);
     }
 
-    /// All files that are being written.
+    /// All drafts.
     pub fn drafts(&self) -> Vec<Arc<D>> {
         self.overlay.drafts()
     }
 
-    /// The drafts of the directory `prefix`, or the one by this name.
+    /// The drafts of the directory `prefix`, or the one with this name.
     pub fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
         self.overlay.drafts_of(prefix, name)
     }
 
-    /// A page of the directory `prefix` with what this mount has changed since it was requested.
+    /// A page of the directory `prefix` with the changes of this mount since its request.
     pub fn as_of_now<'a>(&self, prefix: &str, page: &'a Page) -> Cow<'a, Page> {
         self.overlay.applied(prefix, page).map_or(Cow::Borrowed(page), Cow::Owned)
     }
@@ -174,7 +175,7 @@ impl<D: NamedDraft> Namespace<D> {
         }
         let is_shown = |name: &str| page.find(name).is_some() || page.find(&format!("{name}/")).is_some();
         for (name, target) in local {
-            // What the page shows may be held back, and comes later.
+            // Names of the page may be held back, and come later.
             if !is_shown(&name) {
                 names.push(Named { name: name.into(), target, at: now });
             }
@@ -182,7 +183,7 @@ impl<D: NamedDraft> Namespace<D> {
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// What the store has in the directory `prefix`.
+    /// Asks what the store has in the directory `prefix`.
     ///
     /// # Errors
     /// Those of the store.
@@ -204,7 +205,7 @@ impl<D: NamedDraft> Namespace<D> {
     }
 }
 
-/// A file that has got another key.
+/// A file that was moved to another key.
 #[derive(Clone, Copy, Debug)]
 pub struct MovedFile<'a> {
     /// The key that it had.

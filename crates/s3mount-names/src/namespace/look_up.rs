@@ -1,6 +1,6 @@
 //! Asks the store for names.
 //!
-//! One LIST answers for a name and for those behind it. Few look-ups of one directory ask at a time, and after some of
+//! One LIST answers for a name and for those after it. Few look-ups of one directory ask at a time, and after some of
 //! them the whole directory is listed.
 
 use std::pin::pin;
@@ -20,8 +20,8 @@ use crate::pages::snapshots::Outcome;
 use crate::sync::spawn;
 
 impl<D: NamedDraft> Namespace<D> {
-    /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
-    /// and for a directory of this name, and for the names behind it.
+    /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file and for a
+    /// directory of this name, and for the names after it.
     pub(super) async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let is_ordered = self.requests.lists_in_order();
         match (self.snapshots.keeps_nothing(), is_ordered) {
@@ -46,7 +46,7 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// Lists the page that begins at `name`, and keeps it. Returns what it says of the name, if it does.
+    /// Lists the page that begins at `name`, and keeps it. Returns the fact about the name, if the page covers it.
     pub(super) async fn list_page(
         &self,
         prefix: &Arc<str>,
@@ -103,8 +103,8 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
-    /// lie.
+    /// Asks the store for the directory `name`, then for the key. This takes two requests, however far apart the two
+    /// are.
     async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let sent = Instant::now();
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
@@ -124,7 +124,7 @@ impl<D: NamedDraft> Namespace<D> {
         Ok(self.answered(target, asked))
     }
 
-    /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.
+    /// Lists a whole directory, because look-ups in it have found no page. Stops when memory is used up.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
         let mut listing = Whole { namespace: &self, prefix: &prefix, outcome: Outcome::Failed };
         let (mut reader, mut bytes) = (self.list(&prefix, None).await, 0);
@@ -147,7 +147,7 @@ impl<D: NamedDraft> Namespace<D> {
     }
 }
 
-/// What a look-up may do after it has waited.
+/// The result of a look-up's wait.
 enum Waited<'a, D> {
     Permitted(LookupPermit<'a>),
     Known(Fact<D>),

@@ -1,4 +1,4 @@
-//! Of what pages show and what answers tell, the newest: nothing that was shown of a name goes back.
+//! Chooses the newest of pages and answers: a shown name never goes back to an older state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::fact::Fact;
 use crate::name::{NameKind, Named, NamedDraft, Target};
 use crate::pages::snapshots::Known;
 
-/// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
+/// The most times that a look-up asks again because its answer was late. Then it returns an answer that is not cached.
 const MOST_AGAIN: usize = 2;
 
 impl<D: NamedDraft> Namespace<D> {
-    /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
-    /// A name that is in doubt is what it was shown as, and not believed.
+    /// Newer facts about names, in the order of their keys, than the listings that have shown them, if there are any. A
+    /// name in doubt keeps its shown state, and is not cached.
     pub fn newer<'a>(
         &self,
         prefix: &str,
@@ -39,9 +39,9 @@ impl<D: NamedDraft> Namespace<D> {
         names.zip(newer).map(merge).collect()
     }
 
-    /// The names behind the key `after` and up to the key `upto` (unset: the end) in the directory `prefix` that pages
-    /// show which were asked for after `at`, or that this mount has made since. And whether others may be there, which
-    /// are in doubt.
+    /// The names after the key `after` and up to the key `upto` (unset: the end) in the directory `prefix` from pages
+    /// that were requested after `at`, or from this mount's changes since. Also returns whether there may be others,
+    /// which are in doubt.
     pub fn shown_since(
         &self,
         prefix: &str,
@@ -53,7 +53,7 @@ impl<D: NamedDraft> Namespace<D> {
         (names, is_in_doubt)
     }
 
-    /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.
+    /// Calls `act` with a fact about a name, unless this mount has changed the name since.
     pub fn unless_overtaken<T>(
         &self,
         prefix: &str,
@@ -64,13 +64,13 @@ impl<D: NamedDraft> Namespace<D> {
         self.overlay.unless_overtaken(prefix, name, fact, act)
     }
 
-    /// How many pages have shown so far that names had changed.
+    /// How many pages so far have shown that names had changed.
     pub fn changes(&self) -> u64 {
         self.snapshots.changes()
     }
 
-    /// Asks the store for `name`, and again while pages have shown something else since the answer was asked for: that
-    /// answer is late, and what was shown of a name never goes back.
+    /// Asks the store for `name`, and again while pages have shown another state since the request: then the answer is
+    /// late, and a shown name never goes back to an older state.
     pub(super) async fn find_newest(
         self: &Arc<Self>,
         prefix: &Arc<str>,
@@ -86,8 +86,8 @@ impl<D: NamedDraft> Namespace<D> {
         Ok(found)
     }
 
-    /// What pages have shown of a name since this answer was asked for, if it is something else, although it may not be
-    /// believed any more.
+    /// The state of a name that pages have shown since the request of this answer, if it differs, even if it has
+    /// expired.
     fn unlike(&self, prefix: &str, name: &str, answer: &Fact<D>) -> Option<Known> {
         let kind = answer.target.as_ref().map_or(NameKind::File, Target::kind);
         let asked = std::iter::once((name, kind, answer.at));
@@ -103,15 +103,14 @@ impl<D: NamedDraft> Namespace<D> {
         (!is_same).then_some(known)
     }
 
-    /// Whether pages have shown something else of a name since this answer was asked for.
+    /// Whether pages have shown another state of a name since the request of this answer.
     pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact<D>) -> bool {
         self.unlike(prefix, name, answer).is_some()
     }
 
-    /// Gives the kernel a name, as `look_up` does and this fact says, of which the newest was known when there had been
-    /// so many `changes`. Nothing if the fact holds no more: this mount has made something else of the name, or a page
-    /// has shown a change that came before the kernel knew the name, when the listener could do nothing. Then the name
-    /// is taken back, as `take_back` does.
+    /// Gives the kernel a name by `look_up`, with a fact that was the newest when the count of changes was `changes`.
+    /// Returns `None` if the fact is no longer true: this mount has changed the name, or a page has shown a change
+    /// before the kernel knew the name, when the listener could do nothing. Then calls `take_back`.
     pub fn give<T>(
         &self,
         (prefix, name): (&str, &str),
@@ -123,14 +122,14 @@ impl<D: NamedDraft> Namespace<D> {
         let given = self.unless_overtaken(prefix, name, fact, look_up)?;
         let has_changed = self.changes() != changes
             && self.unlike(prefix, name, fact).is_some_and(|known| {
-                // Where it is in doubt, the kernel asks again.
+                // If the name is in doubt, the kernel asks again.
                 known != Known::InDoubt || !fact.left.is_zero()
             });
         if !has_changed {
             return Some(given);
         }
         take_back(given);
-        // The kernel may know the name otherwise, and what it knows may have changed, too.
+        // The kernel may know the name from another answer, which may have changed, too.
         self.listener.tell(prefix, &[name.into()]);
         None
     }

@@ -1,8 +1,8 @@
-//! Lists folders that this mount writes to again before their pages expire.
+//! Lists folders to which this mount writes again before their pages expire.
 //!
-//! A program that makes a file asks for its name first, and finds nothing. That a name is absent is believed for a
-//! second. Then all writers of the folder would wait for a LIST, every second anew: 32 writers of small files at
-//! S3's latency were idle for a sixth of the time.
+//! A program that makes a file looks its name up first, and finds nothing. An absent name is cached for a second. Then
+//! all writers of the folder would wait for a LIST, every second anew: 32 writers of small files at S3's latency were
+//! idle for a sixth of the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ impl<D: NamedDraft> Drop for Refresh<D> {
 }
 
 impl<D: NamedDraft> Namespace<D> {
-    /// The absent `name` in the directory `prefix` was looked up, and will be believed absent for the time that is
-    /// `left`. If this mount writes to the directory, and half of the time is over, lists the names from this one
-    /// on again. Nobody waits for that.
+    /// Notes a look-up of the absent `name` in the directory `prefix`, which is cached for the time `left`. If this
+    /// mount writes to the directory, and half of the time is over, lists the names from this one on again. No caller
+    /// waits for that.
     pub(super) fn refresh(self: &Arc<Self>, prefix: &Arc<str>, name: &str, left: Duration) {
         let is_due = left < self.negative_ttl / 2 && self.overlay.has_changes(prefix);
         // Look-ups in a store without an order list one name only.

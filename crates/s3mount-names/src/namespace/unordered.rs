@@ -1,6 +1,6 @@
 //! Look-ups in a store that lists in no order.
 //!
-//! No page begins at a name there. So a name takes two requests at the same time: a HEAD of the key, and a LIST of
+//! There no page begins at a name. So a look-up sends two requests at the same time: a HEAD of the key, and a LIST of
 //! one key below the folder of this name.
 
 use std::sync::Arc;

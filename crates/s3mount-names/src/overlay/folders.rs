@@ -1,9 +1,10 @@
-//! Folders that may hold no object, and stay nevertheless.
+//! Folders that stay although they may hold no object.
 //!
-//! A folder stays when its last file is deleted or moved away here, as on any file system: its program goes on in it. The
-//! store knows nothing of it then, and nobody knows whether others have left anything there. So the folder is noted, with
-//! those around it. A listing that was requested after the change and shows the folder ends that: from then on it is
-//! there for as long as the store has something in it. Others stay until they are removed, or until too many are noted.
+//! A folder stays when this mount deletes or moves its last file, as on any file system: its program goes on using it.
+//! The store does not have the folder then, and whether other clients have left objects there is unknown. So the folder
+//! is noted, with those above it. A listing that was requested after the change and shows the folder ends that: from
+//! then on the folder exists as long as the store has an object in it. Other folders stay until they are removed, or
+//! until too many are noted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use crate::name::{NamedDraft, split_key};
 use crate::pages::page::Page;
 use crate::sync::Ordering;
 
-/// What a name takes in a B-tree, in bytes: a third of a node is empty, as a rule.
+/// The memory of a name in a B-tree, in bytes: a third of a node is empty, as a rule.
 const fn name_bytes<D>() -> usize {
     size_of::<(Box<str>, (Change<D>, Instant))>() * 3 / 2
 }
 
-/// What a folder takes beside its names, in bytes: a node has room for eleven.
+/// The memory of a folder besides its names, in bytes: a node has room for eleven.
 const fn folder_bytes<D>() -> usize {
     size_of::<(Arc<str>, Names<D>)>() * 3 / 2 + 10 * size_of::<(Box<str>, (Change<D>, Instant))>()
 }
 
-/// A folder from which this mount takes names, until this is dropped.
+/// A folder from which this mount removes names, until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Emptying<'a, D: NamedDraft> {
@@ -40,14 +41,14 @@ impl<D: NamedDraft> Drop for Emptying<'_, D> {
         for (parent, name) in around(self.root, &self.prefix) {
             let known = folders.get_mut(parent).and_then(|names| names.get_mut(name));
             if let Some((Change::Emptied(by), since)) = known {
-                // A listing that was requested before may show what is gone by now.
+                // A listing that was requested before may show names that are gone by now.
                 (*by, *since) = (by.saturating_sub(1), now);
             }
         }
     }
 }
 
-/// The folder `prefix` and those around it below the `root`, each as the prefix that it lies in, and its name.
+/// The folder `prefix` and those above it below the `root`, each as its parent's prefix and its name.
 fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let mut folder = prefix;
     std::iter::from_fn(move || {
@@ -61,7 +62,7 @@ fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, 
 }
 
 impl<D: NamedDraft> Overlay<D> {
-    /// Notes that names are taken from the folder `prefix`, which lies below the `root`.
+    /// Notes that names are being removed from the folder `prefix`, which lies below the `root`.
     pub(crate) fn emptying<'a>(&'a self, root: &'a str, prefix: Arc<str>) -> Emptying<'a, D> {
         let (mut folders, now) = (self.lock(), Instant::now());
         for (parent, name) in around(root, &prefix) {
@@ -78,8 +79,8 @@ impl<D: NamedDraft> Overlay<D> {
         Emptying { overlay: self, root, prefix }
     }
 
-    /// Forgets those of the folders `names` in the folder `prefix` that a page shows. One with something that only this
-    /// mount knows stays noted.
+    /// Forgets those of the folders `names` in the folder `prefix` that a page shows. A folder with drafts or folders
+    /// of this mount stays noted.
     pub(super) fn leave_to_store(
         folders: &mut Folders<D>,
         prefix: &str,
@@ -104,10 +105,10 @@ impl<D: NamedDraft> Overlay<D> {
         let mut times: Vec<Instant> =
             folders.values().flat_map(BTreeMap::values).filter_map(emptied).collect();
         times.sort_unstable();
-        // More than needed goes, so that the next folder need not sort them again.
+        // This forgets more than needed, so that the next folder need not sort them again.
         let count = times.len() - times.len() * (most / 8 * 7) / all;
         let Some(last) = count.checked_sub(1).and_then(|last| times.get(last)).copied() else { return };
-        // What lies in a folder goes before the folder.
+        // Folders inside a folder are forgotten before it.
         let prefixes: Vec<Arc<str>> = folders.keys().rev().cloned().collect();
         for prefix in prefixes {
             let old = folders[&prefix].iter().filter(|(name, known)| {
@@ -121,18 +122,18 @@ impl<D: NamedDraft> Overlay<D> {
         }
     }
 
-    /// What all changes take, in bytes.
+    /// The memory of all changes, in bytes.
     pub(super) fn bytes(folders: &Folders<D>) -> usize {
         bytes_of(folders, |_| true)
     }
 }
 
-/// Since when a folder may hold no object, if nothing is being taken from it now.
+/// The time since which a folder may hold no object, if no names are being removed from it now.
 fn emptied<D>((change, since): &(Change<D>, Instant)) -> Option<Instant> {
     matches!(change, Change::Emptied(0)).then_some(*since)
 }
 
-/// What the folders take that were emptied, in bytes.
+/// The memory of folders that were emptied, in bytes.
 fn emptied_bytes<D>(folders: &Folders<D>) -> usize {
     bytes_of(folders, |known| emptied(known).is_some())
 }

@@ -1,10 +1,10 @@
 //! A cache of listings on the disk of this machine, for the next mount.
 //!
-//! Each listing of a whole directory is kept as it comes. A look-up that memory does not answer reads the one
-//! page that covers the name, if it is not older than `--metadata-ttl`. Where names never change
-//! (`--immutable`), a kept listing also stands in for a new one.
+//! Each listing of a whole directory is kept while its pages come. A look-up that memory does not answer reads the one
+//! page that covers the name, if it is not older than `--metadata-ttl`. If names never change (`--immutable`), a kept
+//! listing also replaces a new one.
 //!
-//! The disk can't hurt: a page that is late, damaged or gone is listed by the store.
+//! A fault of the disk is harmless: a page that is late, damaged or gone is requested from the store.
 
 mod recorder;
 
@@ -24,7 +24,7 @@ use crate::time::{millis, time};
 /// How long a look-up waits for the disk. A LIST takes about as long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long the disk is not asked again after it was late.
+/// How long the disk is not read after it was late.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a listing waits for the disk. One of a million names is read in a fraction of this time.
@@ -37,14 +37,14 @@ pub struct ListingCache {
     writer: Writer,
     /// When the mount began, by both clocks.
     mounted: (SystemTime, Instant),
-    /// Whether a kept listing may stand in for a new one.
+    /// Whether a kept listing may replace a new one.
     is_immutable: bool,
     runtime: Handle,
     /// When the disk was last late.
     late: Mutex<Option<Instant>>,
 }
 
-/// Makes times of day of times by the clock of this process, and back.
+/// Converts times of this process's clock to times of day, and back.
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     mounted: (SystemTime, Instant),
@@ -62,8 +62,8 @@ impl Clocks {
         }
     }
 
-    /// The same moment by the clock of this process. `None` for a moment in the future: a clock was set back
-    /// since then, so the age of the page is not known. It does not matter where names never change.
+    /// The same moment by the clock of this process. `None` for a moment in the future: a clock was set back since
+    /// then, so the age of the page is unknown. The age does not matter if names never change.
     fn instant(self, wall: i64) -> Option<Instant> {
         let now = time(self.wall(self.now));
         let age = now.duration_since(time(wall)).ok();
@@ -89,8 +89,8 @@ impl ListingCache {
         Clocks { mounted: self.mounted, now: Instant::now(), is_immutable: self.is_immutable }
     }
 
-    /// Does `work` with the store in a thread that may block. `None` where it fails or is late, and for a
-    /// while after it was late.
+    /// Does `work` with the store in a thread that may block. `None` if it fails or is late, and for a while after it
+    /// was late.
     async fn ask<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -140,8 +140,7 @@ impl ListingCache {
         page.await
     }
 
-    /// Whether the lister will find the listing of the directory `prefix` on the disk. None of its pages is read
-    /// for that.
+    /// Whether the lister will find the listing of the directory `prefix` on the disk. Reads none of its pages.
     pub async fn has_listing(&self, prefix: &Arc<str>) -> bool {
         if !self.is_immutable {
             return false;
@@ -151,7 +150,7 @@ impl ListingCache {
         found.await.is_some_and(|file| !file.is_empty())
     }
 
-    /// The kept listing of the directory `prefix`, if it may stand in for a new one.
+    /// The kept listing of the directory `prefix`, if it may replace a new one.
     pub(crate) async fn listing(&self, prefix: &Arc<str>) -> Option<KeptListing> {
         if !self.is_immutable {
             return None;
@@ -171,7 +170,7 @@ impl ListingCache {
     }
 }
 
-/// The pages of a kept listing, which stand in for those of the store.
+/// The pages of a kept listing, which replace those of the store.
 #[derive(Debug)]
 pub(crate) struct KeptListing {
     file: NamesFile,
@@ -180,7 +179,7 @@ pub(crate) struct KeptListing {
 }
 
 impl KeptListing {
-    /// The next page, or `None` at the end. It was read a moment before, so it comes from the page cache.
+    /// The next page, or `None` at the end. It was just read, so it comes from the page cache.
     ///
     /// # Errors
     /// Those of a disk that has failed since then.
@@ -199,7 +198,7 @@ impl KeptListing {
     }
 }
 
-/// Keeps one listing as its pages come.
+/// Keeps one listing while its pages come.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     recording: Recording,

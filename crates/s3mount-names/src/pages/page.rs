@@ -1,7 +1,7 @@
 //! One LIST page of a directory, packed.
 //!
-//! A page shows *all* names between two keys. So it answers for names that are there, and for names that are
-//! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
+//! A page shows *all* names between two keys. So it answers for present and for absent names. It packs its names in the
+//! order of their keys. A million names take some 90 bytes each.
 
 mod bytes;
 
@@ -17,13 +17,13 @@ use crate::fact::Asked;
 use crate::name::{File, Hidden, Named, Stored, end_before, is_file_name};
 use crate::time::{millis, time};
 
-/// One name: where its text ends in the page's text, and what the listing says of its object.
+/// One name: the end of its text in the page's text, and the attributes of its object.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     size: u64,
     /// When the object was written, in milliseconds since 1970. Negative before 1970.
     modified: i64,
-    /// Where its text ends. The text is the key below the directory, then the ETag.
+    /// The end of its text. The text is the key below the directory, then the ETag.
     end: u32,
     etag_len: u16,
 }
@@ -32,15 +32,15 @@ struct Packed {
 /// in `/`.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// All names of the page lie behind this key.
+    /// All names of the page lie after this key.
     pub(crate) after: Box<str>,
     /// The last key that the page covers. Unset if the page covers the rest of the directory.
     pub(super) upto: Option<Box<str>>,
-    /// When it was asked for.
+    /// When the page was requested.
     pub(super) asked: Asked,
-    /// Whether answers differ on what it covers, and nobody knows which of them is right: it has no names.
+    /// Whether answers differ on the covered key, and their order is unknown: then the page has no names.
     pub(super) is_in_doubt: bool,
-    /// Whether a read has shown a name wrong that the page had. It answers for no name any more, but what comes is
+    /// Whether a read has shown a name of the page wrong. The page answers for no name any more, but later pages are
     /// compared with it.
     pub(super) is_outdated: bool,
     text: Box<str>,
@@ -50,13 +50,13 @@ pub struct Page {
 }
 
 impl Page {
-    /// Packs the answer to a LIST of the directory `prefix` that was to begin behind `after`.
+    /// Packs the answer to a LIST of the directory `prefix` that was to begin after `after`.
     pub fn new(prefix: &str, after: &str, listed: &ListPage, asked: Asked, hidden: &Hidden) -> Self {
         let last = listed.last_key().and_then(|key| key.strip_prefix(prefix)).unwrap_or(after);
         let upto = listed.next.is_some().then_some(last);
         let first = listed.first_key().and_then(|key| key.strip_prefix(prefix));
-        // Some stores begin elsewhere. They may not know StartAfter, or they list the folder that holds this
-        // key. Their page says nothing of the names before its first key.
+        // Some stores begin elsewhere. They may not know StartAfter, or they list the folder that holds this key. Their
+        // page does not cover the names before its first key.
         match first.filter(|first| *first <= after && !first.is_empty()) {
             Some(first) => Self::between(prefix, &end_before(first), upto, listed, asked, hidden),
             None => Self::between(prefix, after, upto, listed, asked, hidden),
@@ -75,7 +75,7 @@ impl Page {
         Self::between("d/", "", None, &listed, Asked::at(at), &Hidden::default())
     }
 
-    /// Packs all names of the directory `prefix` that lie behind `after` and up to `upto`.
+    /// Packs all names of the directory `prefix` after `after` and up to `upto`.
     pub(crate) fn between(
         prefix: &str,
         after: &str,
@@ -138,25 +138,25 @@ impl Page {
         }
     }
 
-    /// A page of all of a directory that has no names.
+    /// A page of a whole directory without names.
     pub(crate) fn empty(asked: Asked) -> Self {
         Self::pack("", None, asked, std::iter::empty())
     }
 
-    /// A page of one key alone, and of what the key is: a file, or nothing.
+    /// A page of one key alone: a file, or nothing.
     pub(crate) fn of_one(key: &str, file: Option<&File>, asked: Asked) -> Self {
         let known = file.map(|file| (key, file.object.etag().as_str(), file.size, millis(file.mtime)));
         Self::pack(&end_before(key), Some(key), asked, known.into_iter())
     }
 
-    /// A page of the folder `name` alone, and of whether it is there.
+    /// A page of the folder `name` alone: present or absent.
     pub(crate) fn of_folder(name: &str, is_there: bool, asked: Asked) -> Self {
         let key = format!("{name}/");
         let known = is_there.then_some((key.as_str(), "", 0, 0));
         Self::pack(&end_before(&key), Some(&key), asked, known.into_iter())
     }
 
-    /// A page of one key alone, of which answers tell different things.
+    /// A page of one key alone, on which answers differ.
     pub(crate) fn in_doubt(key: &str, asked: Asked) -> Self {
         Self { is_in_doubt: true, ..Self::of_one(key, None, asked) }
     }
@@ -196,7 +196,7 @@ impl Page {
         self.texts(index).0
     }
 
-    /// What it knows of the name with the number `index`, as [`pack`](Self::pack) takes it.
+    /// The name with the number `index`, as [`pack`](Self::pack) takes it.
     pub(super) fn packed(&self, index: usize) -> (&str, &str, u64, i64) {
         let ((key, etag), Packed { size, modified, .. }) = (self.texts(index), self.entries[index]);
         (key, etag, size, modified)
@@ -207,7 +207,7 @@ impl Page {
         (0..self.entries.len()).map(|index| self.key(index))
     }
 
-    /// Its keys behind `key`, in order.
+    /// Its keys after `key`, in order.
     pub(super) fn keys_behind(&self, key: &str) -> impl Iterator<Item = &str> {
         let first = self.seek(key);
         (first..self.entries.len()).map(|index| self.key(index)).filter(move |found| *found > key)
@@ -247,7 +247,7 @@ impl Page {
         self.upto.as_deref()
     }
 
-    /// Whether it says of this key what it is.
+    /// Whether the page covers this key.
     pub(crate) fn covers(&self, key: &str) -> bool {
         *self.after < *key && self.upto.as_deref().is_none_or(|upto| key <= upto)
     }
@@ -266,7 +266,7 @@ impl Page {
         low
     }
 
-    /// The first entry whose key is behind `key`.
+    /// The first entry whose key is after `key`.
     fn first_behind(&self, key: &str) -> usize {
         let index = self.seek(key);
         index + usize::from(index < self.entries.len() && self.key(index) == key)
@@ -284,7 +284,7 @@ impl Page {
         (index < self.entries.len() && self.key(index) == key).then_some(index)
     }
 
-    /// What the name with the number `index` stands for.
+    /// What the name with the number `index` refers to.
     pub(super) fn stored(&self, prefix: &str, index: usize) -> Stored {
         let (key, etag) = self.texts(index);
         if key.ends_with('/') {
@@ -295,7 +295,7 @@ impl Page {
         Stored::File(File { object, size, mtime: time(modified) })
     }
 
-    /// What this page alone says of `name`. `None` if the page does not cover it.
+    /// The answer of this page alone for `name`. `None` if the page does not cover it.
     pub fn answer(&self, prefix: &str, name: &str) -> Option<Option<Stored>> {
         let folder = format!("{name}/");
         if let Some(index) = self.find(&folder) {
@@ -308,7 +308,7 @@ impl Page {
         Some(self.find(name).map(|index| self.stored(prefix, index)))
     }
 
-    /// The part of the page behind `after` and up to `upto`.
+    /// The part of the page after `after` and up to `upto`.
     pub(super) fn slice(&self, after: &str, upto: Option<&str>) -> Self {
         let first = self.first_behind(after);
         let last = upto.map_or(self.entries.len(), |upto| self.first_behind(upto));
@@ -323,13 +323,13 @@ impl Page {
         Self { after, upto, asked, is_in_doubt, is_outdated, text, entries, used }
     }
 
-    /// The names of this page that `newer` covers, and that are absent there or stand for something else.
+    /// The names of this page that `newer` covers, and that are absent or different there.
     pub(super) fn changed(&self, newer: &Self) -> Vec<Box<str>> {
         let name = |key: &str| key.strip_suffix('/').unwrap_or(key).into();
         self.keys_unlike(newer).map(name).collect()
     }
 
-    /// The keys of this page that `other` covers, and that are absent there or stand for something else.
+    /// The keys of this page that `other` covers, and that are absent or different there.
     pub(super) fn keys_unlike<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         let first = self.first_behind(&other.after);
         let mut at = other.first_behind(&self.after);
@@ -343,15 +343,16 @@ impl Page {
         })
     }
 
-    /// The keys on which both pages say something, and not the same.
+    /// The keys that both pages cover, and on which they differ.
     pub(super) fn disputed<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
-        // What is in doubt is one key, and no answer settles that which was under way when it came into doubt.
+        // A page in doubt has one key, and an answer that was under way when the key came into doubt does not settle
+        // it.
         let of = |page: &'a Self, by: &Self| page.upto().filter(|key| page.is_in_doubt && by.covers(key));
         let in_doubt = [of(self, other), of(other, self)].into_iter().flatten();
         in_doubt.chain(self.keys_unlike(other)).chain(other.keys_unlike(self))
     }
 
-    /// What the page takes, in bytes.
+    /// The memory of the page, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let ends = self.after.len() + self.upto.as_deref().map_or(0, str::len);
         size_of::<Self>() + ends + self.text.len() + size_of_val(&*self.entries)

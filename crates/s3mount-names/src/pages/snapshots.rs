@@ -1,8 +1,7 @@
 //! Directory snapshots: the pages of LIST requests by directory, with their ages.
 //!
-//! A page shows *all* names between two keys. So it answers for names that are there and for names that are
-//! absent, until it expires. The pages of a directory don't overlap: a newer page replaces what it covers of
-//! older ones.
+//! A page shows *all* names between two keys. So it answers for present and absent names, until it expires. The pages
+//! of a directory don't overlap: a newer page replaces the parts of older ones that it covers.
 //!
 //! A page packs its names in the order of their keys. A million names take some 90 bytes each.
 
@@ -23,30 +22,30 @@ use crate::name::{NameKind, Stored};
 use crate::pages::page::Page;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// After how many look-ups that no page answered a directory is listed whole.
+/// The number of look-ups that no page answered after which a directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
 
 /// The longest time from a LIST request to its page. The default time-out is as long.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
 
-/// The most names whose sizes are summed up. This takes half a millisecond.
+/// The most names whose sizes are added up. This takes half a millisecond.
 const MAX_SUMMED: usize = 1 << 15;
 
-/// What is known of a name.
+/// The known state of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// What the name stands for, and how long that may still be believed.
+    /// What the name refers to, and how long that may still be cached.
     Found(Stored, Duration),
-    /// Nothing has this name, and how long that may still be believed.
+    /// Nothing has this name, and how long that may still be cached.
     Absent(Duration),
-    /// Answers differ, and nobody knows which of them is right.
+    /// Answers differ, and their order is unknown.
     InDoubt,
     /// No page covers the name, or the page has expired.
     Unknown,
 }
 
 impl Known {
-    /// What the name stands for, if that is known, and anything.
+    /// What the name refers to, if it is known and present.
     pub(crate) fn stored(&self) -> Option<&Stored> {
         match self {
             Self::Found(stored, _) => Some(stored),
@@ -55,13 +54,13 @@ impl Known {
     }
 }
 
-/// The snapshots by the prefixes of their directories, and what they take.
+/// The snapshots by the prefixes of their directories, and their memory.
 #[derive(Debug, Default)]
 struct SnapshotTable {
     directories: HashMap<Arc<str>, DirectorySnapshot>,
     bytes: usize,
     clock: u64,
-    /// What is counted in the same limit, in bytes.
+    /// Other memory that counts in the same limit, in bytes.
     others: usize,
 }
 
@@ -79,20 +78,20 @@ impl SnapshotTable {
 /// How long snapshots are kept, and in how much memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How long a name that a page has shown is taken to be there.
+    /// How long a name from a page is cached as present.
     pub(crate) ttl: Duration,
-    /// How long a name that a page has not shown is taken to be absent.
+    /// How long a name that is not on a page is cached as absent.
     pub(crate) negative_ttl: Duration,
     /// Memory for all snapshots, in bytes.
     pub(crate) bytes: usize,
 }
 
-/// The snapshots of all directories. The least recently used pages leave first.
+/// The snapshots of all directories. The least recently used pages are evicted first.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     limits: Limits,
     state: Mutex<SnapshotTable>,
-    /// How many pages have shown that names had changed. It changes with the pages, under their lock.
+    /// How many pages have shown that names had changed. It changes together with the pages, under their lock.
     changes: AtomicU64,
 }
 
@@ -105,15 +104,14 @@ impl Snapshots {
         lock(&self.state)
     }
 
-    /// What is known of `name` in the directory `prefix`.
+    /// The known state of `name` in the directory `prefix`.
     pub(crate) fn get(&self, prefix: &str, name: &str, now: Instant) -> Known {
         self.known(&mut self.lock(), prefix, name, now, false)
     }
 
-    /// What is known of names (each of which stands for a directory, or for nothing of the kind) as of a later time than
-    /// the one beside it, or that they are in doubt: so is what was asked for before a read showed that names of the
-    /// directory were wrong. `None` for a name of which nothing newer is known. What may not be believed any more is
-    /// newer all the same.
+    /// The known states of names (each a directory, or not) that are newer than the time beside the name, or that they
+    /// are in doubt, as is any state that was requested before a read showed that names of the directory were wrong.
+    /// `None` for a name without a newer state. An expired state counts as newer, too.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
@@ -130,7 +128,7 @@ impl Snapshots {
                 return Some(Known::InDoubt);
             }
             let pages = &directory.pages;
-            // Names come in order, so most lie on the page of the one before.
+            // Names come in order, so most are on the page of the one before.
             if pages.get(last).is_none_or(|page| !page.covers(key)) {
                 last = pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
             }
@@ -161,7 +159,7 @@ impl Snapshots {
             (has_expired_too || !left.is_zero()).then_some(left)
         };
         let Limits { ttl, negative_ttl, .. } = self.limits;
-        // The folder goes before the key, and the two may lie on different pages.
+        // A folder overrides a key of the same name, and the two may be on different pages.
         let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
         let is_in_doubt = |index: Option<usize>| {
             let page = index.map(|index| &directory.pages[index]);
@@ -189,8 +187,8 @@ impl Snapshots {
         }
     }
 
-    /// The keys of up to `count` files, or subdirectories, behind the key `after` in the directory `prefix`,
-    /// in order. Only keys that are known without a gap are returned.
+    /// The keys of up to `count` files, or subdirectories, after the key `after` in the directory `prefix`, in order.
+    /// Returns only keys that are known without a gap.
     pub(crate) fn following(
         &self,
         prefix: &str,
@@ -241,17 +239,17 @@ impl Snapshots {
         bytes
     }
 
-    /// Keeps a page of the directory `prefix`. Returns the names that the page shows to have changed.
+    /// Keeps a page of the directory `prefix`. Returns the names that have changed according to the page.
     pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
         self.add(prefix, page, |_, page| Some(page))
     }
 
-    /// As [`note`](Self::note), but not if anything is known of the directory.
+    /// As [`note`](Self::note), but only if nothing is known of the directory.
     pub(crate) fn note_first(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
         self.add(prefix, page, |directory, page| directory.pages.is_empty().then_some(page))
     }
 
-    /// When the page was asked for that shows no directory `name` in the directory `prefix`.
+    /// When the page was requested that shows no directory `name` in the directory `prefix`.
     pub(crate) fn has_no_folder_as_of(&self, prefix: &str, name: &str) -> Option<Asked> {
         let mut state = self.lock();
         let clock = state.clock;
@@ -304,13 +302,13 @@ impl Snapshots {
 
     /// How many pages have shown so far that names had changed.
     pub(crate) fn changes(&self) -> u64 {
-        // It is read after a name was given to the kernel: that must come first.
+        // It is read after the kernel gets a name: the order must be kept.
         self.changes.fetch_add(0, Ordering::SeqCst)
     }
 
-    /// Drops the least recently used pages once the limit is exceeded.
+    /// Drops the least recently used pages when the limit is exceeded.
     fn shrink(&self, state: &mut SnapshotTable) {
-        // Others may take most of the memory for a while, but not all of it.
+        // Other memory may take most of the limit for a while, but not all of it.
         let limit = self.limits.bytes - state.others.min(self.limits.bytes / 2);
         if state.bytes <= limit {
             return;
@@ -318,7 +316,7 @@ impl Snapshots {
         let pages = state.directories.values().flat_map(|directory| &directory.pages);
         let mut by_use: Vec<_> = pages.map(|page| (page.used, page.bytes())).collect();
         by_use.sort_unstable();
-        // More than needed is dropped, so that the next page need not sort them again.
+        // This drops more than needed, so that the next page need not sort them again.
         let mut excess = state.bytes - (limit - limit / 8);
         let leave = by_use.iter().take_while(|(_, bytes)| {
             let is_needed = excess > 0;
@@ -341,14 +339,13 @@ impl Snapshots {
         state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
-    /// Asks nothing of the page that covers `name` any more, because a read has shown it wrong just `now`. The name is
-    /// in doubt until a later answer comes. Pages of the directory that were requested earlier are dropped when they
-    /// come.
+    /// Marks the page that covers `name` as outdated, because a read has shown it wrong just `now`. The name is in
+    /// doubt until a later answer comes. Pages of the directory that were requested earlier are dropped when they come.
     ///
-    /// What was shown of the page's names is still compared with what comes: else nobody would hear that another name
-    /// of it has changed, too, and what was asked for before the page would pass for the newest.
+    /// Later pages are still compared with the page's names: else a change of another of its names would not be
+    /// noticed, and an answer from before the page would count as the newest.
     ///
-    /// Returns the name if it was known: what the kernel was shown of it may be newer than the version of that read.
+    /// Returns the name if it was known: the kernel's version of it may be newer than the version of that read.
     pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) -> Vec<Box<str>> {
         let mut changed = Vec::new();
         self.lock().change(prefix, |directory| {
@@ -395,8 +392,8 @@ impl Snapshots {
         true
     }
 
-    /// Whether a look-up that no page of the directory `prefix` answers may send a LIST of its own. While the
-    /// directory is being listed whole, few may.
+    /// Whether a look-up that no page of the directory `prefix` answers may send a LIST. While the directory is being
+    /// listed whole, few may.
     pub(crate) fn may_ask(&self, prefix: &str, now: tokio::time::Instant) -> bool {
         let mut state = self.lock();
         let allowance =
@@ -404,7 +401,7 @@ impl Snapshots {
         allowance.is_none_or(|allowance| allowance.take(now))
     }
 
-    /// A page of the directory `prefix`, which is being listed whole, has come.
+    /// Notes a page of the directory `prefix`, which is being listed whole.
     pub(crate) fn on_listed_page(&self, prefix: &str, now: tokio::time::Instant) {
         let mut state = self.lock();
         let directory = state.directories.get_mut(prefix);
@@ -413,7 +410,7 @@ impl Snapshots {
         }
     }
 
-    /// Notes what came of listing a directory whole.
+    /// Notes the outcome of listing a directory whole.
     pub(crate) fn listed(&self, prefix: &str, outcome: Outcome, now: Instant) {
         if let Some(directory) = self.lock().directories.get_mut(prefix) {
             directory.on_listed(outcome, now);
@@ -426,7 +423,7 @@ impl Snapshots {
         let mut state = self.lock();
         for directory in state.directories.values_mut() {
             let age = |at: Instant| now.saturating_duration_since(at);
-            // Who comes back to it later than after two pauses finds it forgotten.
+            // After two pauses without a look-up, the directory is forgotten.
             let kept = |outcome: Outcome| directory.pause(outcome, self.limits.ttl).saturating_mul(2);
             directory.listed = directory.listed.filter(|(outcome, at)| age(*at) < kept(*outcome));
             directory.was_wrong = directory.was_wrong.filter(|at| age(*at) < LONGEST_LIST);
@@ -439,14 +436,14 @@ impl Snapshots {
         self.lock().bytes
     }
 
-    /// What others take is counted in the same limit.
+    /// Sets the other memory that counts in the same limit.
     pub(crate) fn leave_room(&self, bytes: usize) {
         let mut state = self.lock();
         state.others = bytes;
         self.shrink(&mut state);
     }
 
-    /// How much memory others take, in bytes.
+    /// The other memory in the same limit, in bytes.
     pub(crate) fn room_left(&self) -> usize {
         self.lock().others
     }

@@ -1,4 +1,4 @@
-//! The pages of a listing in no order, made into pages in order.
+//! Sorts the pages of a listing in no order.
 
 use super::page::Page;
 use crate::fact::Asked;
@@ -10,7 +10,7 @@ const NAMES: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Sorted {
     pages: Vec<Page>,
-    /// The numbers of the names: of the page, and in the page.
+    /// The numbers of each name: of its page, and in the page.
     order: Vec<(u32, u32)>,
     /// How many of the names were returned.
     returned: usize,
@@ -19,15 +19,15 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    /// The names of all `pages`, which were `asked` for one after another. If a name is on two pages, the later page is
-    /// right: the name has changed between the two.
+    /// Sorts the names of all `pages`, which were `asked` for one after another. If a name is on two pages, the later
+    /// page is right: the name has changed in between.
     pub(crate) fn new(pages: Vec<Page>, asked: Asked) -> Self {
         let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
         let names =
             |(index, page): (usize, &Page)| (0..page.len()).map(move |entry| (number(index), number(entry)));
         let mut order: Vec<(u32, u32)> = pages.iter().enumerate().flat_map(names).collect();
         let key = |(page, entry): (u32, u32)| pages[page as usize].key(entry as usize);
-        // Each page is sorted already, which this sort makes use of.
+        // Each page is sorted already, which makes this sort fast.
         order.sort_by(|a, b| key(*a).cmp(key(*b)));
         order.dedup_by(|later, earlier| {
             let is_same = key(*later) == key(*earlier);
@@ -44,7 +44,7 @@ impl Sorted {
         self.is_complete
     }
 
-    /// The next page. There is one at least, also if there is no name.
+    /// The next page. There is at least one, even without names.
     pub(crate) fn next(&mut self) -> Option<Page> {
         if self.is_complete {
             return None;

@@ -16,12 +16,12 @@ impl<T> JoinSet<T> {
         Self(Vec::new())
     }
 
-    /// Gives all tasks up.
+    /// Cancels all tasks.
     pub(crate) fn abort_all(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }
 
-    /// What a task that has ended came to. The checker's tasks are only asked while somebody waits.
+    /// The result of an ended task. The checker's tasks are only polled while a caller waits.
     #[expect(clippy::unused_self, reason = "as tokio has it")]
     pub(crate) fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         None
@@ -43,7 +43,7 @@ impl<T> JoinSet<T> {
 }
 
 impl<T: Send + 'static> JoinSet<T> {
-    /// Runs `task` as one of the checker's own.
+    /// Runs `task` as one of the checker's tasks.
     pub(crate) fn spawn_on(&mut self, task: impl Future<Output = T> + Send + 'static, _: &Handle) {
         self.0.push(shuttle::future::spawn(task));
     }

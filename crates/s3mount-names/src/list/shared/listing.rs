@@ -15,13 +15,13 @@ use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 /// How long a page is kept for readers that have not taken it.
 pub(super) const KEPT: Duration = Duration::from_secs(10);
 
-/// What all listings have in common.
+/// The state that all listings share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) requests: Arc<ListRequests>,
-    /// How old a listing may be that a reader joins. With zero, nothing is shared.
+    /// The greatest age of a listing that a reader joins. With zero, no listing is shared.
     pub(super) within: Duration,
-    /// The most that pages may take which are kept for readers, in bytes.
+    /// The most memory for pages that are kept for readers, in bytes.
     pub(super) most_bytes: usize,
     pub(super) bytes: AtomicUsize,
 }
@@ -32,17 +32,17 @@ impl Common {
     }
 }
 
-/// The pages that wait for readers, and how far the readers are.
+/// The pages that wait for readers, and the positions of the readers.
 #[derive(Debug)]
 struct ListedPages {
-    /// Whether others may still join.
+    /// Whether readers may still join.
     is_open: bool,
     /// Whether all pages have come.
     is_over: bool,
     /// The number of the first page that is kept.
     first: usize,
     pages: VecDeque<Arc<Page>>,
-    /// The number of the page that each reader takes next.
+    /// The number of each reader's next page.
     readers: HashMap<u64, usize>,
     last_reader: u64,
 }
@@ -54,21 +54,21 @@ impl ListedPages {
     }
 }
 
-/// A listing, and the pages of it that not every reader has taken. While others may join, these are all.
+/// A listing, and its pages that not every reader has taken. While readers may join, it keeps all pages.
 #[derive(Debug)]
 pub(super) struct SharedListing {
     pub(super) prefix: Arc<str>,
-    /// It has the names behind this key.
+    /// The listing has the names after this key.
     behind: Box<str>,
     began: Instant,
-    /// Who holds it brings the next page. It is unset until the first page is wanted.
+    /// Its holder requests the next page. It is unset until the first page is needed.
     lister: tokio::sync::Mutex<Option<Lister>>,
     state: Mutex<ListedPages>,
     common: Arc<Common>,
 }
 
 impl SharedListing {
-    /// A listing of the names behind a key that begins now, and its first reader.
+    /// Begins a listing of the names after a key, and returns its first reader.
     pub(super) fn begin(common: &Arc<Common>, prefix: &Arc<str>, behind: &str) -> Seat {
         let state = ListedPages {
             is_open: true,
@@ -93,7 +93,7 @@ impl SharedListing {
         lock(&self.state)
     }
 
-    /// One more reader, which wants the names behind this key, if it may join.
+    /// Adds a reader of the names after this key, if it may join.
     pub(super) fn join(self: &Arc<Self>, behind: &str) -> Option<Seat> {
         if *self.behind != *behind {
             return None;
@@ -109,20 +109,20 @@ impl SharedListing {
         Some(Seat { listing: self.clone(), reader })
     }
 
-    /// How many read it.
+    /// The number of readers.
     #[cfg(test)]
     pub(super) fn readers(&self) -> usize {
         self.lock().readers.len()
     }
 
-    /// Nobody joins any more.
+    /// Closes the listing to new readers.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_open = false;
         self.trim(&mut state, Instant::now());
     }
 
-    /// Drops pages that were kept for too long. Readers that have not taken them go on by themselves.
+    /// Drops pages that were kept for too long. Readers that have not taken them continue with another listing.
     pub(super) fn expire(&self, now: Instant) {
         let mut state = self.lock();
         self.trim(&mut state, now);
@@ -139,7 +139,7 @@ impl SharedListing {
         }
     }
 
-    /// Drops the pages that nobody wants any more.
+    /// Drops the pages that no reader needs any more.
     fn trim(&self, state: &mut ListedPages, now: Instant) {
         let is_late = now.saturating_duration_since(self.began) > self.common.within;
         state.is_open &= !state.is_over && !is_late && state.first == 0;
@@ -152,7 +152,7 @@ impl SharedListing {
         }
     }
 
-    /// Keeps a page that has come. If there is no room, the oldest pages go.
+    /// Keeps a new page. If there is no room, drops the oldest pages.
     fn push(&self, page: Page, is_last: bool) {
         let mut state = self.lock();
         self.common.bytes.fetch_add(page.bytes(), Ordering::Relaxed);
@@ -162,13 +162,13 @@ impl SharedListing {
             state.is_open = false;
         }
         self.trim(&mut state, Instant::now());
-        // Who waits for this page gets it.
+        // The newest page stays for the readers that wait for it.
         while self.common.has_too_much() && state.pages.len() > 1 {
             self.pop(&mut state);
         }
     }
 
-    /// Whether nobody but this reader wants the page that has come, which is the next.
+    /// Whether only this reader needs the new page, which is its next.
     fn passes_by(&self, reader: u64, is_last: bool) -> bool {
         let mut state = self.lock();
         self.trim(&mut state, Instant::now());
@@ -193,7 +193,7 @@ impl Drop for SharedListing {
 /// A page that a reader has got.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is nobody else's. Its reader keeps it.
+    /// Only its reader has it. The reader keeps it.
     Own(Page),
     /// It was kept when it came.
     Shared(Arc<Page>),
@@ -209,13 +209,13 @@ impl Taken {
     }
 }
 
-/// What a reader gets.
+/// The result of a reader's call.
 #[derive(Debug)]
 pub(super) enum Next {
     /// A page, and whether it is the last.
     Page(Taken, bool),
     End,
-    /// The next page of this reader is not kept any more, or it does not come.
+    /// The next page of this reader was dropped, or does not come.
     Gone,
 }
 
@@ -227,8 +227,8 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The next page. See [`ListingReader::next`](super::ListingReader::next). If another reader waits for it, this one
-    /// does so no longer than `patience`.
+    /// The next page. See [`ListingReader::next`](super::ListingReader::next). If another reader has requested it,
+    /// waits at most for `patience`.
     pub(super) async fn next(
         &mut self,
         patience: Duration,
@@ -241,7 +241,7 @@ impl Seat {
             let Ok(mut lister) = timeout(patience, self.listing.lister.lock()).await else {
                 return Ok(Next::Gone);
             };
-            // Another reader may have brought it meanwhile.
+            // Another reader may have got the page meanwhile.
             if let Some(next) = self.take() {
                 return Ok(next);
             }

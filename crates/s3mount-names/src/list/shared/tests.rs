@@ -18,7 +18,7 @@ use crate::list::requests::ListRequests;
 const LIST: Duration = Duration::from_millis(60);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A directory `d/` of so many names, and its listings.
+/// A directory `d/` with a number of names, and its listings.
 struct Directory {
     client: Arc<MemoryClient>,
     listings: Arc<SharedListings>,
@@ -53,7 +53,7 @@ impl Directory {
     }
 }
 
-/// Reads the rest, which begins with the name of this number.
+/// Reads the rest, which begins with the name with this number.
 async fn count_from(mut index: usize, reader: &mut ListingReader) -> Result<usize, NamesError> {
     while let Some(taken) = reader.next(|_| {}).await? {
         for key in taken.page().keys() {

@@ -1,4 +1,4 @@
-//! Guesses from the keys of a piece's last pages what is left of it, and where to cut it.
+//! Guesses from the keys of a piece's last pages how many pages are left, and where to cut it.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,7 @@ use super::key_scale::KeyScale;
 /// belongs to its neighbour. With longer pieces, more pages wait for the reader.
 pub(super) const PIECE: u128 = 6;
 
-/// The distance of the first cut, if nothing is known of what comes, and the largest distance. How many pages
-/// are left.
+/// The distance of the first cut, if the further keys are unknown, and the largest distance, in pages.
 const FIRST_REACH: u128 = 4;
 const MOST_REACH: u128 = 32;
 
@@ -25,7 +24,7 @@ const UNEVEN: u128 = 16;
 /// are dates, or within one class, if names begin with a class number.
 const RECENT_PAGES: usize = 8;
 
-/// How many keys of a page its scale is made from.
+/// From how many keys of a page its scale is made.
 const SAMPLES: usize = 32;
 
 /// Some keys of a page, in order, below the directory and without the slash of folders.
@@ -48,7 +47,7 @@ impl Sample {
         Some(Self { keys: chosen.collect(), names: keys.len() as u128 })
     }
 
-    /// How many numbers its names span, and how many names come after the first.
+    /// How many numbers the page's names span, and how many names follow the first.
     fn span(&self, scale: &KeyScale) -> Option<(u128, u128)> {
         let (first, last) = (scale.number(self.keys.first()?)?, scale.number(self.keys.last()?)?);
         Some((last.checked_sub(first)?, self.names - 1))
@@ -59,13 +58,13 @@ impl Sample {
 #[derive(Clone, Debug)]
 pub(super) enum Cuts {
     None,
-    /// Cut at these texts, as far as there are requests for the pieces.
+    /// Cut at these texts, as long as there are requests for the pieces.
     At(Vec<String>),
     /// Cut at this text if no other piece is worth more. The piece has this many pages left.
     IfIdle(u128, String),
 }
 
-/// What is known and guessed about the keys of one piece.
+/// The known keys of one piece, and the guess from them.
 #[derive(Debug)]
 pub(super) struct SplitEstimate {
     /// Samples of its first page, and of its last page so far.
@@ -73,7 +72,7 @@ pub(super) struct SplitEstimate {
     last: Option<Sample>,
     /// The first key of each of the last pages, and how many names the page has.
     recent: VecDeque<(String, u128)>,
-    /// The distance of the next cut if nothing is known of what comes, in pages.
+    /// The distance of the next cut if the further keys are unknown, in pages.
     pub(super) reach: u128,
     /// The guess, if one was made since the last change.
     cuts: Option<Cuts>,
@@ -103,7 +102,7 @@ impl RemainingKeys {
         self.end.saturating_sub(self.at).saturating_mul(self.names) / self.span / self.page
     }
 
-    /// The text that lies `pages` pages further on. There must be as many left.
+    /// The text `pages` pages further on. There must be as many left.
     fn further(&self, pages: u128) -> String {
         self.scale.text(self.at + self.span * pages * self.page / self.names)
     }
@@ -117,7 +116,7 @@ impl RemainingKeys {
 }
 
 impl SplitEstimate {
-    /// Takes a page of the piece.
+    /// Samples a page of the piece.
     pub(super) fn sample(&mut self, page: &ListPage, prefix: &str) {
         if let Some(sample) = Sample::of(page, prefix) {
             let sample = self.last.insert(sample);
@@ -135,7 +134,7 @@ impl SplitEstimate {
         self.recent.drain(..excess);
     }
 
-    /// The piece before this one was listed up to the beginning of this one.
+    /// Takes over from the piece before this one, which was listed up to the beginning of this one.
     pub(super) fn follow(&mut self, before: &mut Self) {
         before.recent.append(&mut self.recent);
         std::mem::swap(&mut before.recent, &mut self.recent);
@@ -159,7 +158,7 @@ impl SplitEstimate {
     }
 
     /// Makes a guess, if anything has changed. The piece was listed up to `cursor`, and ends with `end`.
-    /// `beside` is a sample from behind that end.
+    /// `beside` is a sample from after that end.
     pub(super) fn update(&mut self, cursor: &str, end: Option<&str>, beside: Option<&Sample>) {
         if self.cuts.is_none() {
             self.cuts = Some(self.guess(cursor, end, beside).unwrap_or(Cuts::None));

@@ -1,11 +1,10 @@
-//! Turns keys into numbers, to tell where a key lies between others, and which text lies some names further
-//! on.
+//! Turns keys into numbers, to find the place of a key between others, and the text some names further on.
 //!
-//! A few keys of a page show how the keys of a directory are made: which positions hold digits, hexadecimal
-//! digits, letters, or characters of another script. Each key is then read as a number of mixed radix. In
-//! most directories, neighbouring keys are spread evenly over these numbers, whether names are counters,
-//! hashes or dates. So a page shows how many names lie between two numbers, and a number gives a text to
-//! start a listing after. The result is a guess, so its user compares texts.
+//! A few keys of a page show the pattern of a directory's keys: which positions hold digits, hexadecimal digits,
+//! letters, or characters of another script. Each key is then read as a number of mixed radix. In most directories,
+//! neighbouring keys are spread evenly over these numbers, whether names are counters, hashes or dates. So a page shows
+//! how many names lie between two numbers, and a number gives a text to start a listing after. The result is a guess,
+//! so its user compares texts.
 
 /// How many bits of a number are for the positions where the keys of a page differ. As many are for the
 /// positions before these, which change from page to page.
@@ -96,13 +95,13 @@ impl Position {
     }
 }
 
-/// The rule by which keys near a page become numbers.
+/// The rule that turns keys near a page into numbers.
 #[derive(Debug)]
 pub(crate) struct KeyScale {
     /// The text that all keys begin with.
     fixed: String,
     positions: Vec<Position>,
-    /// The text behind the positions.
+    /// The text after the positions.
     tail: String,
 }
 
@@ -251,7 +250,7 @@ mod tests {
         KeyScale::new(samples, end).expect("a scale")
     }
 
-    /// The text `names` names behind the last sample, if the samples are each name there is.
+    /// The text `names` names after the last sample, if the samples are all names.
     fn further(samples: &[&str], names: u128) -> String {
         let scale = scale(samples, None);
         let [first, last] =

@@ -10,7 +10,7 @@ use super::{Ask, Fault, Split};
 use crate::fact::Asked;
 use crate::name::Hidden;
 
-/// Lists a page of the keys below `d/` as a store does: rolled up at `/`, behind a key or a prefix.
+/// Lists a page of the keys below `d/` as a store does: rolled up at `/`, after a key or a prefix.
 fn page(keys: &BTreeSet<String>, ask: &Ask, page_len: usize) -> ListPage {
     let meta = ObjectMeta {
         etag: ETag::new("\"e\""),
@@ -40,18 +40,18 @@ fn page(keys: &BTreeSet<String>, ask: &Ask, page_len: usize) -> ListPage {
     page
 }
 
-/// What a listing came to.
+/// The result of a listing.
 #[derive(Debug, Default)]
 struct Came {
     names: Vec<String>,
     asked: usize,
-    /// Times that a reader waited for pages that were asked for together.
+    /// How often a reader waited for pages that were requested together.
     rounds: usize,
     most_waiting: usize,
 }
 
-/// Lists keys with `at_once` pages at a time, and lets `change` change them after each round. What waits
-/// is bounded by `bound` names.
+/// Lists keys with `at_once` pages at a time, and calls `change` to change them after each round. At most `bound` names
+/// wait.
 fn list(
     keys: &mut BTreeSet<String>,
     at_once: usize,
@@ -115,7 +115,7 @@ const KINDS: [&str; 11] = [
     "one huge prefix among hashes",
 ];
 
-/// So many keys of a kind.
+/// `count` keys of a kind.
 fn keys_of(kind: &str, count: u64) -> BTreeSet<String> {
     let dated = |index: u64| {
         let (second, minute, hour) = (index * 37 % 60, index * 37 / 60 % 60, index * 37 / 3600 % 24);
@@ -160,12 +160,12 @@ fn base62(mut number: u64) -> String {
     text
 }
 
-/// What waits for the reader, at most, and what may be under way besides.
+/// The most names that wait for the reader, and the most that may be under way besides.
 const BOUND: usize = 128 << 10;
 const AT_ONCE: usize = 16;
 
-/// Lists so many keys of these kinds, each in so many rounds at most: one page after another they would
-/// take one for each page.
+/// Lists `count` keys of these kinds, each in at most `rounds` rounds: one page after another, each page would take a
+/// round.
 fn check(count: u64, kinds: &[&str], rounds: usize) {
     for kind in kinds {
         let mut keys = keys_of(kind, count);
@@ -184,7 +184,7 @@ fn check(count: u64, kinds: &[&str], rounds: usize) {
     }
 }
 
-/// Kinds whose names lie in heaps.
+/// Kinds whose names come in clusters.
 const UNEVEN: [&str; 2] = ["dates", "classes"];
 
 #[test]
@@ -277,7 +277,7 @@ fn listings_that_go_back_or_have_no_end_are_faults() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the keys are, and however they change: what stays is told once and in order.
+    /// Whatever the keys are, and however they change, keys that stay are listed once and in order.
     #[test]
     fn what_stays_is_told_once_and_in_order(
         stay in proptest::collection::btree_set("[ab09]{1,3}[-/é猫z]{0,2}[0-9]{0,3}", 0..400),

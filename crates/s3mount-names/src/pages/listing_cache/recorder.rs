@@ -1,8 +1,7 @@
-//! Keeps listings as their pages come. One thread writes them all: a program may hold any number of folders open
+//! Keeps listings while their pages come. One thread writes them all: a program may hold any number of folders open
 //! that it has read in part.
 //!
-//! A listing is given up without a word where the disk can't keep up, or where many others have come since it
-//! went on.
+//! A listing is silently given up if the disk can't keep up, or if many others have continued since its last page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// How many pages may wait to be written: some 6 MiB.
 const MOST_WAITING: usize = 128;
 
-/// How many listings are under way at most, each with an open file.
+/// The most listings under way, each with an open file.
 const MOST_OPEN: usize = 64;
 
 /// The thread that writes listings.
@@ -35,16 +34,16 @@ pub(super) struct Recording {
     stage: RecordingStage,
 }
 
-/// How far a recording is.
+/// The state of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingStage {
     New,
     Begun,
-    /// It is complete, or was given up.
+    /// The recording is complete, or was given up.
     Ended,
 }
 
-/// What becomes of a listing next.
+/// The next step of a listing.
 #[derive(Debug)]
 enum Step {
     Keep { listing: u64, directory: Arc<str>, is_first: bool, upto: Option<Box<str>>, page: Vec<u8> },
@@ -94,7 +93,7 @@ impl Recording {
 
     fn give_up(&mut self) {
         if self.stage == RecordingStage::Begun {
-            // If it is full, its file is closed when others need the place.
+            // If the queue is full, the file is closed when others need its place.
             let _ = self.steps.try_send(Step::GiveUp { listing: self.listing });
         }
         self.stage = RecordingStage::Ended;
@@ -107,7 +106,7 @@ impl Drop for Recording {
     }
 }
 
-/// Does one step after another. The listings that are under way stand in the order of their last pages.
+/// Does one step after another. The listings under way are in the order of their last pages.
 fn work(store: &NameStore, come: &Receiver<Step>) {
     let mut open: VecDeque<(u64, NamesWriter)> = VecDeque::new();
     while let Ok(step) = come.recv() {
@@ -118,7 +117,7 @@ fn work(store: &NameStore, come: &Receiver<Step>) {
         let writer = match begun {
             Some(writer) => Ok(writer),
             None if is_first => store.write(&directory),
-            // It had to make room.
+            // The listing was dropped to make room.
             None => continue,
         };
         let kept = writer.and_then(|mut writer| {
@@ -177,7 +176,7 @@ mod tests {
         recording.keep(None, b"two".to_vec());
     }
 
-    /// Which of the directories are kept.
+    /// The numbers of the directories that are kept.
     fn kept(store: &NameStore, directories: usize) -> Vec<usize> {
         let is_kept = |number: &usize| {
             let file = store.open(&directory(*number)).expect("no damage");

@@ -1,11 +1,11 @@
-//! Pages as they are kept on a disk.
+//! The encoding of pages on a disk.
 
 use tokio::time::Instant;
 
 use super::{Packed, Page};
 use crate::fact::Asked;
 
-/// Adds a text with its length before it.
+/// Adds a text after its length.
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
     bytes.extend_from_slice(text.as_bytes());
@@ -26,7 +26,7 @@ fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
 }
 
 impl Page {
-    /// The page as bytes. `listed_at` is when it was requested, in milliseconds since 1970.
+    /// Encodes the page. `listed_at` is when it was requested, in milliseconds since 1970.
     pub(crate) fn to_bytes(&self, listed_at: i64) -> Vec<u8> {
         let mut bytes = listed_at.to_le_bytes().to_vec();
         bytes.push(u8::from(self.upto.is_some()));
@@ -42,11 +42,10 @@ impl Page {
         bytes
     }
 
-    /// The page that these bytes stand for. `at` makes of the time when it was requested, in milliseconds
-    /// since 1970, the same time by the clock of this process. `None` if that can't be, or if the bytes stand
-    /// for no page.
+    /// Decodes a page. `at` converts the time of its request, in milliseconds since 1970, to the clock of this process.
+    /// `None` if that fails, or if the bytes are no page.
     pub(crate) fn from_bytes(mut bytes: &[u8], at: impl FnOnce(i64) -> Option<Instant>) -> Option<Self> {
-        // It came long before this process asks for anything.
+        // The answer came long before any request of this process.
         let asked = Asked::at(at(i64::from_le_bytes(take(&mut bytes)?))?);
         let [has_end] = take(&mut bytes)?;
         let (after, upto) = (take_text(&mut bytes)?.into(), take_text(&mut bytes)?);

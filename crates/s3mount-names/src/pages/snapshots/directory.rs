@@ -12,13 +12,13 @@ use crate::pages::page::Page;
 /// How long a directory is not listed whole again after that has failed.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a directory that is too large for the memory is not listed again at most.
+/// The longest time for which a directory that is too large for the memory is not listed again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// What a directory takes besides its pages, in bytes: its entry in the table, and its name twice.
+/// The memory of a directory besides its pages, in bytes: its entry in the table, and its name twice.
 const DIRECTORY_BYTES: usize = 160;
 
-/// What is known of one directory.
+/// The snapshot of one directory.
 #[derive(Debug, Default)]
 pub(super) struct DirectorySnapshot {
     /// The pages, in the order of their keys. No two overlap.
@@ -26,11 +26,11 @@ pub(super) struct DirectorySnapshot {
     /// How much memory the pages take, in bytes: a directory to which names are added one by one has many.
     page_bytes: usize,
     pub(super) misses: u32,
-    /// While it is being listed whole: which look-ups may ask by themselves.
+    /// While the directory is being listed whole: the look-ups that may ask the store.
     pub(super) being_listed: Option<LookupAllowance>,
     /// The outcome of the last listing of the whole directory, and when it ended.
     pub(super) listed: Option<(Outcome, Instant)>,
-    /// How many listings in a row have found that memory is too small for it.
+    /// How many listings in a row have found the memory too small for the directory.
     pub(super) too_large: u32,
     /// When a read last showed a name to be wrong. Pages that were requested earlier may be wrong, too.
     pub(super) was_wrong: Option<Instant>,
@@ -54,14 +54,14 @@ impl DirectorySnapshot {
         Some(index)
     }
 
-    /// Notes what came of listing it whole.
+    /// Notes the outcome of listing the directory whole.
     pub(super) fn on_listed(&mut self, outcome: Outcome, now: Instant) {
         (self.being_listed, self.listed) = (None, Some((outcome, now)));
         self.too_large = if outcome == Outcome::TooLarge { self.too_large + 1 } else { 0 };
     }
 
-    /// How long it is not listed whole again. What does not fit the memory would cost as many requests again, and
-    /// hardly fit then.
+    /// How long the directory is not listed whole again. One that does not fit the memory would cost as many requests
+    /// again, and hardly fit then.
     pub(super) fn pause(&self, outcome: Outcome, ttl: Duration) -> Duration {
         match outcome {
             Outcome::Known => ttl,
@@ -79,9 +79,9 @@ impl DirectorySnapshot {
         !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
     }
 
-    /// Replaces what a page covers of older pages, and leaves newer ones as they are: pages come in any order. Names on
-    /// which it differs from a page, and nobody knows which of them is newer, are in doubt. Returns the names that are
-    /// gone, or stand for something else now, or are in doubt.
+    /// Replaces the parts of older pages that a page covers, and leaves newer ones as they are: pages come in any
+    /// order. Names on which it differs from a page, in an unknown order, are in doubt. Returns the names that are
+    /// gone, changed, or in doubt.
     pub(super) fn insert(&mut self, page: Page) -> Vec<Box<str>> {
         let in_doubt = self.in_doubt_by(&page);
         let not_newer = self.not_newer(page).into_iter().chain(in_doubt);
@@ -101,7 +101,7 @@ impl DirectorySnapshot {
         in_doubt.into_iter().map(|(key, asked)| Page::in_doubt(key, asked)).collect()
     }
 
-    /// Nobody knows any more what `key` is, as of `now`. Returns it if it was known.
+    /// Puts `key` in doubt, as of `now`. Returns it if it was known.
     pub(super) fn doubt(&mut self, key: &str, now: Instant) -> Vec<Box<str>> {
         self.replace(Page::in_doubt(key, Asked::at(now)))
     }
@@ -124,7 +124,7 @@ impl DirectorySnapshot {
         parts
     }
 
-    /// Replaces what a page covers. Returns what changes by that.
+    /// Replaces the parts that a page covers. Returns the changed names.
     fn replace(&mut self, page: Page) -> Vec<Box<str>> {
         let ends_before = |old: &Page| old.upto.as_deref().is_some_and(|upto| *upto <= *page.after);
         let starts_behind = |old: &Page| page.upto.as_deref().is_some_and(|upto| *upto <= *old.after);
@@ -158,7 +158,8 @@ impl DirectorySnapshot {
         self.page_bytes = self.pages.iter().map(Page::bytes).sum();
     }
 
-    /// The part of `page` around `key` that no page covers which is as new. `None` if such a page covers `key`.
+    /// The part of `page` around `key` that no page of the same age or newer covers. `None` if such a page covers
+    /// `key`.
     pub(super) fn gap(&self, key: &str, page: &Page) -> Option<Page> {
         let newer = || self.pages.iter().filter(|other| other.at() >= page.at());
         if !page.covers(key) || newer().any(|other| other.covers(key)) {

@@ -1,4 +1,4 @@
-//! What is known of a directory since a moment.
+//! The answers about a directory since a moment.
 
 use tokio::time::Instant;
 
@@ -7,9 +7,9 @@ use crate::name::Named;
 use crate::pages::page::Page;
 
 impl Snapshots {
-    /// The names behind the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages that
-    /// were asked for after `at`, in the order of their keys. They may not be believed any more. And whether some of
-    /// these pages do not tell their names, because they are in doubt.
+    /// The names after the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages
+    /// that were requested after `at`, in the order of their keys. They may have expired. Also returns whether some of
+    /// these pages have no names because they are in doubt.
     pub(crate) fn shown_since<D>(
         &self,
         prefix: &str,
@@ -33,7 +33,7 @@ impl Snapshots {
         (names, is_in_doubt)
     }
 
-    /// Whether something is known of the directory `prefix` that was asked for after `at`.
+    /// Whether an answer about the directory `prefix` was requested after `at`.
     pub(crate) fn knows_since(&self, prefix: &str, at: Instant) -> bool {
         let state = self.lock();
         state.directories.get(prefix).is_some_and(|directory| {

@@ -38,7 +38,7 @@ fn note(snapshots: &Snapshots, after: &str, keys: &[&str], is_last: bool, at: In
     snapshots.note(&Arc::from("d/"), page);
 }
 
-/// F for a file, D for a folder, - for nothing, ! for what is in doubt, ? for unknown.
+/// F for a file, D for a folder, - for nothing, ! for in doubt, ? for unknown.
 fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
     let mark = |name: &&str| match snapshots.get("d/", name, now) {
         Known::Found(Stored::File(file), _) => {
@@ -57,7 +57,7 @@ fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
 fn a_page_answers_for_what_lies_between_its_ends() {
     let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
     note(&snapshots, "b", &["c", "e/", "f", "f-g"], false, now);
-    // Of f a folder may still come: f/ lies behind f-g.
+    // A folder f may still follow: f/ comes after f-g.
     assert_eq!(ask(&snapshots, &["a", "b", "c", "d", "e", "f", "g"], now), "??F-D??");
     note(&snapshots, "f-g", &["f/"], true, now);
     assert_eq!(ask(&snapshots, &["f", "f-g", "z"], now), "DF-");
@@ -84,7 +84,7 @@ fn an_old_page_fills_gaps_and_replaces_nothing_that_is_newer() {
     note(&snapshots, "b", &["c", "d"], false, now);
     note(&snapshots, "k", &["l", "m"], false, older);
     note(&snapshots, "r", &["s", "t"], false, now);
-    // It shows the names that have gone from the newer pages, and others than the older one.
+    // It shows names that are gone from the newer pages, and names that the older page lacks.
     let keys = ["a", "b5", "c5", "e", "f", "l5", "p", "s5", "z"];
     let fill = |key| {
         let page = Page::new("d/", "", &listed("d/", &keys, true), Asked::at(old), &Hidden::default());
@@ -125,7 +125,7 @@ fn a_page_that_was_asked_for_before_a_name_was_found_wrong_is_not_kept() {
     assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "FF");
 }
 
-/// A page of `d/` with these files of a version, that was `asked` for between two milliseconds after `start`.
+/// A page of `d/` with these files of a version, `asked` for between two milliseconds after `start`.
 fn between(start: Instant, asked: (u64, u64), files: &[&str], etag: &str) -> Page {
     let at = |millis| start + Duration::from_millis(millis);
     let mut page = Page::of_names(files, &[], etag, start);
@@ -214,7 +214,7 @@ fn a_directory_that_is_too_large_is_listed_less_and_less_often() {
     let mut listed = Vec::new();
     for second in 0..3 * 3600 {
         let now = start + Duration::from_secs(second);
-        // Look-ups bring pages, and go on all the time.
+        // Look-ups bring pages all the time.
         note(&snapshots, "", &["a"], false, now);
         snapshots.expire(now);
         if (0..3).any(|_| snapshots.on_miss("d/", now)) {
@@ -276,15 +276,15 @@ fn keys() -> impl Strategy<Value = BTreeSet<String>> {
 }
 
 proptest! {
-    /// Pages of a directory that changes between them, in any order: each answer is the one of the page that was asked
-    /// for last and reaches there.
+    /// Pages of a directory that changes between them, in any order: each answer is that of the last requested page
+    /// that covers the name.
     #[test]
     fn the_newest_page_counts(
         pages in proptest::collection::vec((0u64..8, "[abc]{0,2}", keys(), any::<bool>()), 1..8),
         name in "[abc-]{1,3}",
     ) {
         let (snapshots, start) = (Snapshots::new(Limits { negative_ttl: LIMITS.ttl, ..LIMITS }), Instant::now());
-        // By key: when the newest page was asked for, and its word on the key.
+        // By key: when the newest page was requested, and its answer for the key.
         let mut model: BTreeMap<String, (u64, bool)> = BTreeMap::new();
         for (asked, after, keys, is_last) in &pages {
             let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|key| *key > after.as_str()).collect();
@@ -309,21 +309,21 @@ proptest! {
         prop_assert_eq!(ask(&snapshots, &[&name], start + Duration::from_secs(1)), expected);
     }
 
-    /// Answers of a store that does what was asked for at any moment between request and answer, of a name that changes all
-    /// the time: what is shown never goes back.
+    /// Answers of a store that carries out a request at any moment until the answer, for a name that changes all the
+    /// time: the shown state never goes back.
     #[test]
     fn what_is_shown_never_goes_back(
         answers in proptest::collection::vec((0u64..100, 1u64..30, 1u64..30), 1..20),
     ) {
         let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
-        // From when to when it was shown, and which version.
+        // When each version was shown, from and to, and the version.
         let mut shown: Vec<(u64, u64, u64)> = Vec::new();
         let mut answers: Vec<_> = answers.iter().map(|(sent, before, after)| {
             (sent + before + after, *sent, (sent + before) / 7)
         }).collect();
         answers.sort_unstable();
         for (came, sent, version) in answers {
-            // In each third version there is no file.
+            // Each third version has no file.
             let files: &[&str] = if version % 3 == 2 { &[] } else { &["a"] };
             snapshots.note(&Arc::from("d/"), between(start, (sent, came), files, &version.to_string()));
             match snapshots.get("d/", "a", start + Duration::from_millis(came)) {
@@ -331,7 +331,7 @@ proptest! {
                     let version = file.object.etag().as_str().parse().expect("a number");
                     shown.extend([(sent, came, version), (came, came, version)]);
                 }
-                // Who has asked gets its own answer, and believes it for no longer than its call.
+                // The caller gets its own answer, and uses it only for its call.
                 Known::InDoubt if version % 3 != 2 => shown.push((sent, came, version)),
                 Known::InDoubt | Known::Absent(_) => {}
                 other => prop_assert!(false, "{other:?}"),
@@ -343,7 +343,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes, it stays within its memory, and knows how much it takes.
+    /// Whatever pages come, the table stays within its limit, and counts its memory right.
     #[test]
     fn memory_is_bounded(folders in proptest::collection::vec((0u32..50, keys()), 1..100)) {
         let limits = Limits { bytes: 4096, ..LIMITS };
@@ -375,9 +375,9 @@ fn names_beside_one_that_was_wrong_are_still_compared_with_what_comes() {
         snapshots.newer("d/", names.into_iter(), at(9))
     };
     note(2, &["a", "b", "c"], "1");
-    assert_eq!(snapshots.forget("d/", "b", at(3)), [Box::from("b")], "whoever was shown it asks again");
-    assert_eq!(newer(1), vec![Some(Known::InDoubt); 3], "a listing that began before says nothing");
-    assert_eq!(note(4, &["b", "c"], "1"), ["a"], "whoever was shown it hears that it is gone");
+    assert_eq!(snapshots.forget("d/", "b", at(3)), [Box::from("b")], "the kernel asks again");
+    assert_eq!(newer(1), vec![Some(Known::InDoubt); 3], "a listing that began before does not count");
+    assert_eq!(note(4, &["b", "c"], "1"), ["a"], "the kernel learns that it is gone");
     assert_eq!(newer(1)[0], Some(Known::InDoubt));
     assert_eq!(newer(5), [None, None, None]);
     assert!(matches!(snapshots.get("d/", "a", at(4)), Known::Absent(_)));
