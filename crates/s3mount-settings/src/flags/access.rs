@@ -20,7 +20,7 @@ pub(crate) enum AddressingArg {
     Virtual,
 }
 
-/// Which store, and with which credentials.
+/// The store and the credentials.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AccessArgs {
     /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
@@ -78,11 +78,11 @@ pub struct AccessArgs {
     /// Account that the bucket has to belong to.
     ///
     /// S3 refuses all requests to a bucket of another account, so nothing is read from or written to a
-    /// bucket that somebody else has made under the expected name.
+    /// bucket that another account has made under the expected name.
     #[arg(long, value_name = "ACCOUNT", help_heading = ACCESS, hide_short_help = true)]
     pub(crate) expected_bucket_owner: Option<String>,
 
-    /// Pay for the requests, as buckets demand whose owners do not.
+    /// Pay for the requests, for buckets whose owners do not.
     #[arg(long, conflicts_with = "no_sign_request", help_heading = ACCESS, hide_short_help = true)]
     pub(crate) requester_pays: bool,
 
@@ -91,10 +91,10 @@ pub struct AccessArgs {
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
 
-    /// Network interface that the connections to the store take [default: the system's routes choose].
+    /// Network interface that the connections to the store use [default: the system's routes choose].
     ///
-    /// Given several times, the connections take the interfaces in turn, so that a machine with
-    /// several network cards has the bandwidth of all. Credentials are asked for by the system's routes.
+    /// Given several times, the connections use the interfaces in turn, so that a machine with several network cards
+    /// has the bandwidth of all. Requests for credentials use the system's routes.
     #[arg(long, value_name = "INTERFACE", value_parser = interface, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) bind: Vec<String>,
 }
@@ -129,7 +129,7 @@ impl AccessArgs {
         }
     }
 
-    /// Which of AWS's endpoints are used.
+    /// The variants of AWS's endpoints to use.
     pub(crate) fn variants(&self) -> Variants {
         let Self { dual_stack, fips, transfer_acceleration: accelerate, .. } = *self;
         Variants { dual_stack, fips, accelerate }

@@ -1,4 +1,4 @@
-//! The flags of other programs that mount buckets, and what they are here. Messages about unknown flags, and the
+//! The flags of other programs that mount buckets, and their equivalents here. Messages about unknown flags, and the
 //! page of the configuration, come from this table.
 //!
 //! The names are those of the public sources: mount-s3 (`mountpoint-s3/src/cli.rs`), goofys (`internal/flags.go`) and
@@ -15,9 +15,9 @@ pub(crate) struct Tool {
 pub(crate) struct Foreign {
     /// The flag's name, without hyphens before it.
     pub(crate) name: &'static str,
-    /// The flags that do the same here. It is empty if none does.
+    /// The flags that do the same here; empty if none does.
     pub(crate) ours: &'static str,
-    /// How the two differ, or what is there instead.
+    /// How the two differ, or what to use instead.
     pub(crate) note: &'static str,
 }
 
@@ -56,22 +56,18 @@ pub(crate) const TOOLS: &[Tool] = &[
             same("storage-class"),
             foreign("allow-delete", "--allow delete", "also lets programs write new files"),
             foreign("allow-overwrite", "--allow overwrite", "without --allow nothing can be written"),
-            foreign(
-                "incremental-upload",
-                "--allow overwrite",
-                "files that are there can then be appended to",
-            ),
+            foreign("incremental-upload", "--allow overwrite", "existing files can then be appended to"),
             foreign(
                 "auto-unmount",
                 "",
-                "the mount goes away with the daemon's end; a killed daemon's is taken down by the next",
+                "the mount ends with the daemon; the next mount unmounts that of a killed daemon",
             ),
             same("allow-root"),
             same("allow-other"),
             foreign(
                 "maximum-throughput-gbps",
                 "--max-connections",
-                "windows grow as far as the store's latency asks for",
+                "windows grow as far as the store's latency requires",
             ),
             same("max-threads"),
             foreign("memory-target", "--memory-limit", "a hard limit, with a unit, such as 2GiB"),

@@ -26,16 +26,15 @@ const RUNNING: &str = "Running and logging";
 pub struct MountArgs {
     /// Bucket, with or without s3://, and the prefix to show.
     ///
-    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. The ARN of an access
-    /// point, or its alias, can stand in for the bucket.
+    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. The ARN of an access point, or its alias, can replace
+    /// the bucket's name.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
     pub source: Option<String>,
 
     /// Empty folder to mount at.
     ///
-    /// What a killed daemon has left there is unmounted first. /dev/fd/N is an open /dev/fuse that
-    /// the program which starts s3mount has mounted, as CSI drivers do; s3mount then needs no
-    /// privileges.
+    /// A mount that a killed daemon left there is unmounted first. /dev/fd/N is an open /dev/fuse that the program
+    /// which starts s3mount has mounted, as CSI drivers do; s3mount then needs no privileges.
     #[arg(value_name = "DIR", required = true)]
     pub dir: Option<PathBuf>,
 
@@ -46,7 +45,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "FILE", help_heading = SETTINGS)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Begin with settings that suit a kind of job; all others go before them.
+    /// Begin with settings that suit a kind of job; all others override them.
     ///
     /// `s3mount config --preset NAME` shows them.
     #[arg(long, value_name = "NAME", value_enum, help_heading = SETTINGS)]
@@ -58,18 +57,18 @@ pub struct MountArgs {
     #[arg(long, value_name = "PREFIX", hide = true)]
     pub prefix: Option<String>,
 
-    /// Have the kernel refuse all writes.
+    /// Make the kernel refuse all writes.
     ///
     /// Without --allow s3mount never writes to the bucket, with or without this flag. With the flag,
     /// hints can't be written to .s3mount/prefetch either.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 
-    /// Have the kernel run no programs from the mount.
+    /// Make the kernel run no programs from the mount.
     #[arg(long, hide = true)]
     pub(crate) noexec: bool,
 
-    /// Mount over a folder that is not empty, and hide what is in it.
+    /// Mount over a folder that is not empty, and hide its files.
     #[arg(long, hide = true)]
     pub nonempty: bool,
 
@@ -83,15 +82,15 @@ pub struct MountArgs {
 
     /// Let all users use the mount [default: only you].
     ///
-    /// Needed where the jobs run as another user. If you are not root, /etc/fuse.conf
-    /// must contain the line user_allow_other.
+    /// Needed when the jobs run as another user. If you are not root, /etc/fuse.conf must contain the line
+    /// user_allow_other.
     #[arg(long, help_heading = PERMISSIONS)]
     pub allow_other: bool,
 
     /// Let root use the mount, besides you.
     ///
-    /// Needs the same line as --allow-other. Of names that you or root have looked at just now, others can see size,
-    /// owner and time, because the kernel answers that by itself. They can open nothing.
+    /// Needs the same line as --allow-other. Other users can see size, owner and time of names that you or root have
+    /// just looked up, because the kernel answers that by itself. They can open nothing.
     #[arg(long, conflicts_with = "allow_other", help_heading = PERMISSIONS)]
     pub allow_root: bool,
 
@@ -146,7 +145,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING, hide_short_help = true)]
     pub(crate) prefetch_initial: Size,
 
-    /// Random reads fetch what was asked for, rounded up to units of this size.
+    /// Random reads fetch the requested range, rounded up to units of this size.
     ///
     /// A power of two from 64KiB to 8MiB. Raise it where records are read soon after
     /// their neighbours.
@@ -162,7 +161,7 @@ pub struct MountArgs {
 
     /// The kernel's own readahead on this mount; only root can set it.
     ///
-    /// More than 1MiB only makes random reads of mapped files dearer.
+    /// More than 1MiB only makes random reads of mapped files more expensive.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", hide = true)]
     pub(crate) read_ahead: Size,
 
@@ -174,28 +173,27 @@ pub struct MountArgs {
 
     /// Read files that match without the kernel's page cache; may be repeated.
     ///
-    /// '*.safetensors' is a name in any folder, 'models/**' a path. Large reads take half the
-    /// processor time then, and push nothing out of the page cache; small ones, of less than 100KiB,
-    /// become slow, and a second read asks the store again. A file opened with O_DIRECT needs no
-    /// flag.
+    /// '*.safetensors' is a name in any folder, 'models/**' a path. Then large reads take half the processor time, and
+    /// evict nothing from the page cache; small ones, of less than 100KiB, become slow, and a second read asks the
+    /// store again. A file opened with O_DIRECT needs no flag.
     ///
-    /// `auto` finds out by itself: files of 16MiB and more, in a folder with twice as much as the page
-    /// cache can hold, as long as they are read in large pieces and not again soon. Give it to jobs that
-    /// go through such a data set file by file.
+    /// `auto` chooses files by itself: those of 16MiB and more, in a folder with twice as much as the page cache can
+    /// hold, as long as they are read in large pieces and not again soon. Give it to jobs that go through such a data
+    /// set file by file.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, help_heading = READING)]
     pub(crate) direct_io: Vec<String>,
 
-    /// When the bytes are compared with the checksums that S3 keeps of objects.
+    /// When to compare the bytes with the checksums that S3 keeps of objects.
     ///
-    /// `free`: where an answer brings a checksum of what it brings, as for files that are fetched whole
-    /// (--small-file-size). It costs 0.1 CPU seconds a GiB where it is a CRC, which S3 computes by
-    /// itself, and up to 3 where SHA-256 was asked for.
+    /// `free`: if an answer contains a checksum of its bytes, as for files that are fetched whole (--small-file-size).
+    /// It costs 0.1 CPU seconds a GiB for a CRC, which S3 computes by itself, and up to 3 for a SHA-256, if that was
+    /// asked for.
     ///
-    /// `whole`: also larger files, when all of one has been fetched since it was opened: if it is not
-    /// what the store keeps, the read that completes it fails with EIO. Where S3 keeps CRCs of the parts
-    /// of a multipart upload instead, each part is compared when all of it has been fetched, which needs
-    /// the permission s3:GetObjectAttributes. It costs one or two requests for a file, and 0.04 CPU
-    /// seconds a GiB. Use it where there is no TLS.
+    /// `whole`: also larger files, when all of one has been fetched since it was opened: if its checksum differs from
+    /// the store's, the read that completes it fails with EIO. Where S3 keeps CRCs of the parts of a multipart upload
+    /// instead, each part is compared when all of it has been fetched, which needs the permission
+    /// s3:GetObjectAttributes. It costs one or two requests for a file, and 0.04 CPU seconds a GiB. Use it where there
+    /// is no TLS.
     ///
     /// The lengths, ranges and versions of answers are checked in any case.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Verify::Free, help_heading = READING)]
@@ -204,15 +202,15 @@ pub struct MountArgs {
     /// Do not send a second GET for a part that takes much longer than its peers.
     ///
     /// A few of S3's answers come very late; the second GET, at most one for each twenty
-    /// GETs, mostly brings the part at once. Give this flag where each request is dear.
+    /// GETs, mostly brings the part at once. Give this flag where each request is expensive.
     #[arg(long, help_heading = READING, hide_short_help = true)]
     pub(crate) no_hedging: bool,
 
-    /// Connections to the store, at most.
+    /// Most connections to the store.
     ///
     /// 1 to 1024. They are opened as requests need them. Files are fetched ahead by 64 requests at
-    /// once, and by more as long as the requests take no longer for it. Lower it where the store or
-    /// a proxy takes few connections.
+    /// once, and by more as long as that makes no request slower. Lower it where the store or a proxy takes few
+    /// connections.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub max_connections: u32,
 
@@ -226,15 +224,14 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES, hide_short_help = true)]
     pub(crate) max_threads: Option<u16>,
 
-    /// How long a listed name is taken as current: seconds, `minimal`, or `indefinite` for data that
-    /// never changes.
+    /// How long a listed name counts as current: seconds, `minimal`, or `indefinite` for data that never changes.
     ///
-    /// A longer time saves requests; a shorter time shows sooner what others write. An open
-    /// file never mixes two versions, whatever the time is.
+    /// A longer time saves requests; a shorter time shows the writes of others sooner. An open file never mixes two
+    /// versions, whatever the time is.
     #[arg(long, value_name = "TTL", default_value = "60", help_heading = METADATA)]
     pub(crate) metadata_ttl: MetadataTtl,
 
-    /// How long a missing name is taken as missing, in the form of --metadata-ttl.
+    /// How long a missing name counts as missing, in the form of --metadata-ttl.
     ///
     /// The time counts from the listing that did not have the name. A job that waits for a file sees
     /// the file later by up to this time.
@@ -243,7 +240,7 @@ pub struct MountArgs {
 
     /// Nothing in the bucket changes while it is mounted.
     ///
-    /// A listing is taken as current for ever. The same as `indefinite` for both times.
+    /// A listing counts as current for ever. The same as `indefinite` for both times.
     #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
@@ -251,57 +248,57 @@ pub struct MountArgs {
     /// machine's or the cgroup's].
     ///
     /// A name takes 70 to 150 bytes. The names that were not used for longest are
-    /// dropped, and listed again when somebody asks for them.
+    /// dropped, and listed again when they are looked up.
     #[arg(long, value_name = "SIZE", help_heading = METADATA, hide_short_help = true)]
     pub metadata_limit: Option<Size>,
 
-    /// Keep what is read in this folder, on a disk of this machine; may be repeated.
+    /// Cache reads in this folder, on a disk of this machine; may be repeated.
     ///
     /// Later reads of the same version come from the disk, also after a restart and by other mounts
     /// that name the folder. With several folders, one on each disk, the files are spread over them
-    /// by the size of the disks, in whatever order the folders are given. Of several
-    /// folders, one that can't be used is left out, and the log says why; a mount whose only folder can't
-    /// be used is refused. A missing folder is made. Only you may have access to it. See `s3mount cache`.
+    /// by the size of the disks, whatever the order of the folders. Of several folders, one that can't be used is left
+    /// out, and the log says why; a mount whose only folder can't be used is refused. A missing folder is made. Only
+    /// you may have access to it. See `s3mount cache`.
     #[arg(long, value_name = "DIR", action = ArgAction::Append, help_heading = CACHE)]
     pub cache: Vec<PathBuf>,
 
     /// Room for the disk cache, over all of its folders [default: all but 5 % of each disk].
     ///
-    /// What is there stays there while it is used: a file that does not fit is not kept, so that
-    /// each epoch finds as much as fits.
+    /// Cached files stay while they are used: a file that does not fit is not kept, so that each epoch finds as much as
+    /// fits.
     #[arg(long, value_name = "SIZE", requires = "cache", help_heading = CACHE)]
     pub max_cache_size: Option<Size>,
 
     /// Keep only files that match in the disk cache; may be repeated [default: all files].
     ///
     /// Patterns as of --direct-io: '*.tar' is a name in any folder, 'train/**' a path below the mount.
-    /// What does not match is neither written to the disk nor looked for there.
+    /// Other files are neither written to the disk nor looked for there.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) cache_include: Vec<String>,
 
     /// Do not keep files that match in the disk cache; may be repeated.
     ///
-    /// It overrides --cache-include. Give it for what is read once, such as checkpoints, or is
-    /// larger than the disk.
+    /// It overrides --cache-include. Give it for data that is read once, such as checkpoints, or is larger than the
+    /// disk.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) cache_exclude: Vec<String>,
 
     /// Read cached files through the daemon, and do not let the kernel read them from the disk.
     ///
-    /// The daemon compares all that it reads with checksums, the kernel does not. The kernel reads
-    /// files by itself where root mounts, from Linux 6.9 on.
+    /// The daemon compares all bytes that it reads with checksums, the kernel does not. The kernel reads files by
+    /// itself if root mounts, from Linux 6.9 on.
     #[arg(long, requires = "cache", help_heading = CACHE, hide_short_help = true)]
     pub(crate) no_passthrough: bool,
 
-    /// Keep what is read in this bucket, and look there before the source is asked.
+    /// Cache reads in this bucket, and look there before the source is asked.
     ///
     /// The mounts of a fleet that name the same bucket fetch each byte of the source about once. Any S3
     /// server near the machines will do, and also a directory bucket. A server that fails or hangs makes
     /// reads slower, and no read fails because of it. See docs/SHARED-CACHE.md.
     ///
     /// Without a query, the bucket is at AWS, its region is found out, and the credentials are those of the
-    /// source. A query says otherwise: s3://BUCKET/PREFIX?endpoint=http://minio:9000&region=R&profile=P, each part
-    /// of it as --endpoint-url, --region and --profile take it.
+    /// source. A query changes that: s3://BUCKET/PREFIX?endpoint=http://minio:9000&region=R&profile=P, with the values
+    /// of --endpoint-url, --region and --profile.
     #[arg(long, value_name = "s3://BUCKET[/PREFIX][?QUERY]", help_heading = SHARED)]
     pub(crate) shared_cache: Option<String>,
 
@@ -311,24 +308,24 @@ pub struct MountArgs {
     #[arg(short, long, help_heading = RUNNING)]
     pub foreground: bool,
 
-    /// Listen on a Unix socket at this path for hints and questions.
+    /// Listen on a Unix socket at this path for hints and queries.
     ///
     /// It serves programs that cannot write to .s3mount/prefetch in the mount. Hints follow a first
-    /// line `prefetch`. The line `stats` is answered with the metrics as JSON, the line `metrics` with
-    /// the same as Prometheus text. `s3mount stats`, `top` and `trace` take PATH in the place of the
-    /// mount's folder. Only you and root may connect; with --allow-other, all users.
+    /// line `prefetch`. The line `stats` returns the metrics as JSON, the line `metrics` the same as Prometheus text.
+    /// `s3mount stats`, `top` and `trace` take PATH in place of the mount's folder. Only you and root may connect; with
+    /// --allow-other, all users.
     #[arg(long, value_name = "PATH", help_heading = RUNNING, hide_short_help = true)]
     pub(crate) control_socket: Option<PathBuf>,
 
     /// Serve the metrics over HTTP at this address and port, for Prometheus.
     ///
-    /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics shows. Each mount needs a port of its own.
-    /// Whoever can reach the port can read the metrics, so name 127.0.0.1, or an address that only
-    /// your monitoring reaches. examples/grafana/s3mount.json is a dashboard.
+    /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics shows. Each mount needs its own port. Every program that
+    /// can reach the port can read the metrics, so name 127.0.0.1, or an address that only your monitoring reaches.
+    /// examples/grafana/s3mount.json is a dashboard.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = RUNNING)]
     pub(crate) metrics_listen: Option<SocketAddr>,
 
-    /// Send the metrics to a collector of OpenTelemetry, by OTLP over HTTP.
+    /// Send the metrics to an OpenTelemetry collector, by OTLP over HTTP.
     ///
     /// They go to URL/v1/metrics each minute, and when the mount ends, with the names of .s3mount/metrics.
     /// OpenTelemetry's variables hold: OTEL_METRIC_EXPORT_INTERVAL (milliseconds), OTEL_EXPORTER_OTLP_HEADERS
@@ -339,11 +336,10 @@ pub struct MountArgs {
 
     /// Write logs to files in this folder [default: syslog, or a folder of your own where there is none].
     ///
-    /// Each run writes a file of its own, of 16 MiB at most; a file that is full is kept as FILE.1, in the place of the
-    /// one before. A missing folder is made. Without a syslog, as in most containers, logs go to
-    /// $XDG_STATE_HOME/s3mount/log, else to /var/lib/s3mount/log for root and ~/.local/state/s3mount/log for others,
-    /// where there are 64 files at most, and the mount says to which. With --foreground they go to the terminal. A line
-    /// that comes again and again is written once in a while, with how often it came.
+    /// Each run writes its own file, of at most 16 MiB; a full file is kept as FILE.1, in place of the former one. A
+    /// missing folder is made. Without a syslog, as in most containers, logs go to $XDG_STATE_HOME/s3mount/log, else to
+    /// /var/lib/s3mount/log for root and ~/.local/state/s3mount/log for others (at most 64 files), and the mount prints
+    /// to which. With --foreground they go to the terminal. A repeated line is written once in a while, with its count.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub log_directory: Option<PathBuf>,
 
@@ -357,8 +353,8 @@ pub struct MountArgs {
     ///
     /// A line of /etc/fstab: s3://BUCKET /mnt/data s3mount _netdev,nofail,allow_other,part_size=4MiB 0 0
     ///
-    /// Besides: `noexec` has the kernel run no programs from the mount, `nonempty` mounts over a folder that is not
-    /// empty and hides what is in it, and `read_ahead=SIZE` (1MiB; root only) is the kernel's own readahead.
+    /// Besides: `noexec` makes the kernel run no programs from the mount, `nonempty` mounts over a folder that is not
+    /// empty and hides its files, and `read_ahead=SIZE` (1MiB; root only) is the kernel's own readahead.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
 }
@@ -366,7 +362,7 @@ pub struct MountArgs {
 /// When checksums are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Verify {
-    /// Where the store sends one that covers what was fetched.
+    /// If the store sends one that covers the fetched bytes.
     Free,
     /// Also when all of an object has been fetched in parts.
     Whole,

@@ -1,9 +1,9 @@
-//! Finds the name that somebody may have meant.
+//! Finds the known name that is most like a misspelled one.
 
 /// A word that needs more edits than this is another word, not a misspelled name.
 const MAX_EDITS: usize = 3;
 
-/// The name that is most like `name`, if there is one that is like it. Short words have to be more alike.
+/// The name that is most like `name`, if there is one that is like it. Short words must be more alike.
 pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = MAX_EDITS.min(name.chars().count() / 2);
     let rated = names.map(|known| (strsim::damerau_levenshtein(name, known), known));

@@ -18,7 +18,7 @@ pub(crate) enum Preset {
 /// One setting of a preset: the flag's name, its value, and why.
 pub(crate) type Setting = (&'static str, &'static str, &'static str);
 
-/// Data that a job reads is not written meanwhile, so names may be taken as current for an hour.
+/// Data that a job reads is not written meanwhile, so names may count as current for an hour.
 const NAMES: Setting =
     ("metadata-ttl", "3600", "an epoch lists nothing again; it takes an hour until new files are seen");
 

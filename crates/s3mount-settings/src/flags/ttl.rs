@@ -1,4 +1,4 @@
-//! The values of the flags that say how long names are believed.
+//! The values of the flags for how long names are cached.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -15,7 +15,7 @@ pub(crate) struct WriteArgs {
     /// What programs may do to files; several have commas between them. Each allows to write new files, too.
     ///
     /// A file is an object once its writer has closed it: close(2) waits for that, and fails if the store
-    /// does not have it. Nobody sees half a file. What is not allowed fails with EPERM.
+    /// does not have it. No reader sees half a file. A call that is not allowed fails with EPERM.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', action = ArgAction::Append)]
     #[arg(conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
     pub(crate) allow: Vec<Allow>,
@@ -33,9 +33,10 @@ pub(crate) struct WriteArgs {
     /// Keep owner, mode and time of files, and allow symbolic links.
     ///
     /// They are kept as s3fs, geesefs and rclone do: as the object's metadata mode, uid, gid and mtime, in
-    /// whole seconds. Listings do not bring these, so the first look at each file costs a HEAD. What was set before
-    /// a file is closed is written with its bytes; later, the store copies the object onto itself. Without this
-    /// flag, such calls succeed and are forgotten. Also shows what others have kept where nothing may be written.
+    /// whole seconds. Listings do not contain these, so the first look-up of each file costs a HEAD. Attributes that
+    /// are set before a file is closed are written with its bytes; later, the store copies the object onto itself.
+    /// Without this flag, such calls succeed and are forgotten. The flag also makes a read-only mount show the
+    /// attributes that others have set.
     #[arg(long, help_heading = WRITING)]
     pub(crate) keep_attributes: bool,
 
@@ -54,9 +55,8 @@ pub(crate) struct WriteArgs {
 
     /// Folder on a disk for files that are not written from front to back.
     ///
-    /// Parts of a large file that were uploaded can't be had back from S3. With this folder, they can still
-    /// be changed and read before the file is closed. Without it, such a change fails with EINVAL once the
-    /// part has left the memory.
+    /// S3 does not return the uploaded parts of a large file. With this folder, they can still be changed and read
+    /// before the file is closed. Without it, such a change fails with EINVAL once the part has left the memory.
     #[arg(long, value_name = "DIR", help_heading = WRITING)]
     pub(crate) write_spool: Option<PathBuf>,
 
@@ -67,19 +67,19 @@ pub(crate) struct WriteArgs {
     /// Let programs that append to a file close it without waiting for S3.
     ///
     /// A log whose writer opens it anew for each line is uploaded anew for each line. With a time such as
-    /// 10s, what is appended within that time is uploaded at once. If the machine fails meanwhile, these
-    /// lines are lost. fsync, renaming the file and unmounting wait for nothing.
+    /// 10s, all bytes appended within that time are uploaded at once. If the machine fails meanwhile, these lines are
+    /// lost. fsync, renaming the file and unmounting wait for nothing.
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = WRITING, hide_short_help = true)]
     pub(crate) append_delay: Age,
 
-    /// Have fsync make a long file visible, too.
+    /// Make fsync publish a long file, too.
     ///
     /// fsync always waits until S3 has the bytes. A file of more than a part is an object when it is closed.
-    /// With this flag, fsync makes an object of what is there, and each one after it copies that object.
+    /// With this flag, fsync makes an object of the bytes so far, and each later fsync copies that object.
     #[arg(long, help_heading = WRITING, hide_short_help = true)]
     pub(crate) fsync_publish: bool,
 
-    /// Checksum that goes with everything that is uploaded, and that S3 compares.
+    /// Checksum to send with every upload, which S3 compares.
     ///
     /// For stores that know no CRC-64/NVME. Without it, a write whose answer is lost has failed.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = UploadChecksums::Crc64nvme, help_heading = WRITING, hide_short_help = true)]
@@ -119,8 +119,8 @@ pub(crate) enum UploadChecksums {
 pub(crate) enum Allow {
     /// Make new files.
     Write,
-    /// Change and replace files that are there. An object that somebody else has replaced since it was opened is
-    /// not replaced: close(2) fails with ESTALE.
+    /// Change and replace existing files. An object that another client has replaced since it was opened is not
+    /// replaced: close(2) fails with ESTALE.
     Overwrite,
     /// Delete files.
     Delete,
@@ -131,7 +131,7 @@ pub(crate) enum Allow {
     All,
 }
 
-/// The spellings of `--allow` in version 0.1. They add to it.
+/// The flags of version 0.1 for `--allow`. They add to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OldAllowArgs {
     #[arg(long, conflicts_with_all = ["read_only", "immutable"], hide = true)]
