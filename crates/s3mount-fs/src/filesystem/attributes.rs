@@ -217,9 +217,8 @@ impl Filesystem {
         draft.change_metadata(metadata);
         let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
         drop(self.writing.logs.forget(&version.object));
-        // Pages that show the former version say that the name has changed. The inode is told last, and stays.
+        let _replacing = self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
         self.namespace.note_file(&prefix, &name, &file);
-        self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
         Ok(())
     }
 

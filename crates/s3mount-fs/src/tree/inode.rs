@@ -129,6 +129,8 @@ struct Tables {
     opens: OpenClock,
     /// Outdated inodes by directory. The kernel does not know yet that they are outdated.
     outdated: BTreeMap<InodeNo, Vec<InodeNo>>,
+    /// Files whose version this mount replaces just now by a copy onto itself.
+    replaced: Vec<InodeNo>,
     /// Files in the order in which the kernel was first given them, or was last asked to forget them. Some of
     /// them are forgotten already.
     by_age: VecDeque<InodeNo>,
@@ -233,6 +235,7 @@ impl InodeTable {
             next: FIRST_FREE,
             opens: OpenClock::default(),
             outdated: BTreeMap::new(),
+            replaced: Vec::new(),
             by_age: VecDeque::new(),
             are_too_many: false,
         };

@@ -59,14 +59,33 @@ impl InodeTable {
         self.lock().versions.get(&ino).is_none_or(|known| known.found.is_some())
     }
 
-    /// A copy of a version onto itself changed its attributes: the version is `file` now. No inode becomes outdated.
-    pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: CachedAttr) {
+    /// A copy of a version onto itself changed its attributes: the version is `file` now. Until the guard is dropped,
+    /// a page that shows the former version outdates no inode.
+    #[must_use]
+    pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: CachedAttr) -> Replacing<'_> {
         let mut tables = self.lock();
+        tables.replaced.push(ino);
         if let Some(known) = tables.versions.get_mut(&ino) {
             let name_len = known.name().len();
             known.text = format!("{}{}", &known.text[..name_len], file.object.etag().as_str()).into();
             (known.modified, known.found) = (millis(file.mtime), Some(Box::new(found)));
-            known.is_outdated = false;
+        }
+        Replacing { table: self, ino }
+    }
+}
+
+/// The names of a file whose version was replaced learn of it.
+#[derive(Debug)]
+pub(crate) struct Replacing<'a> {
+    table: &'a InodeTable,
+    ino: InodeNo,
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        let mut tables = self.table.lock();
+        if let Some(at) = tables.replaced.iter().position(|ino| *ino == self.ino) {
+            tables.replaced.swap_remove(at);
         }
     }
 }

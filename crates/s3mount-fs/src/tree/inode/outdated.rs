@@ -39,9 +39,11 @@ impl InodeTable {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
         for name in names {
-            // The version of a draft's own publication does not outdate the draft.
+            // The version of a draft's own publication does not outdate the draft, nor does the copy of a version onto
+            // itself outdate the file.
             if let Some(ino) = tables.newest(folder, name)
                 && !tables.drafts.contains_key(&ino)
+                && !tables.replaced.contains(&ino)
             {
                 tables.outdate(folder, ino);
             }
