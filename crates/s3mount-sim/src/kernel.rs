@@ -16,7 +16,7 @@
 //! - [`process`]: descriptors and system calls;
 //! - [`notices`]: what the daemon asks of the kernel.
 //!
-//! Each rule names the function of Linux that it is taken from. `tests/mount/kernel_model.rs` holds the model to a real
+//! Each rule names the function of Linux that it is taken from. `tests/all/conformance.rs` holds the model to a real
 //! kernel.
 
 mod cache;
