@@ -79,7 +79,7 @@ fn each_call_names_its_test() {
             let file = match rest {
                 [] => "tests/mount/calls.rs".to_owned(),
                 [file] if file.ends_with(".rs") => format!("tests/mount/{file}"),
-                [package] => format!("crates/{package}/tests/one_inode.rs"),
+                [package] => format!("crates/{package}/tests/all/one_inode.rs"),
                 _ => panic!("{row}"),
             };
             assert!(has_test(&crate::read(Path::new(&file)), name), "{file} has no test {name}");

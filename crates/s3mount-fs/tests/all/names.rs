@@ -393,10 +393,10 @@ async fn a_rename_over_a_draft_replaces_only_what_its_writer_has_seen() {
 
 /// `mv` deletes the object at the old key.
 #[tokio::test(start_paused = true)]
-async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_delete() {
+async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_rename() {
     let (client, fs) = mount(Rights { may_overwrite: true, ..Rights::default() });
     let refused =
-        |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow delete"))), "{result:?}");
+        |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow rename"))), "{result:?}");
     refused(fs.rename(place("old"), place("renamed"), false).await);
     // Opening a file for writing is not writing it.
     let opened = fs.open_to_write(look_up(&fs, "old").await, WRITE).await.expect("a handle");
@@ -418,6 +418,14 @@ async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_delete(
     tokio::time::sleep(Duration::from_secs(100)).await;
     look_up(&fs, "old").await;
     refused(fs.rename(place("old"), place("renamed"), false).await);
+    for rights in [
+        Rights { may_delete: true, ..Rights::default() },
+        Rights { folder_rename_limit: 1, ..Rights::default() },
+    ] {
+        let (client, fs) = mount(rights);
+        fs.rename(place("old"), place("renamed"), false).await.expect("another name");
+        assert_eq!(client.keys(), ["renamed"]);
+    }
 }
 
 /// The kernel looks both names up again after `ESTALE`, and then tries once more.
