@@ -229,7 +229,8 @@ fn shared_caches_that_cannot_be_used() {
     );
     check_flags(
         &["--shared-cache", "s3://near?bucket=far"],
-        "--shared-cache \"s3://near?bucket=far\": \"bucket\" is none of endpoint, region and profile",
+        "--shared-cache \"s3://near?bucket=far\": \"bucket\" is none of endpoint, region and profile; write, \
+         for instance, s3://BUCKET?endpoint=http://HOST:9000",
     );
 }
 

@@ -21,6 +21,7 @@ use self::environment::Variables;
 use self::layer::{Setting, Values, flag, is_switch};
 use self::origin::{Origin, Origins};
 use crate::flags::preset::Preset;
+use crate::flags::writing::OLD_ALLOW;
 use crate::flags::{foreign, options};
 
 /// A command line that was read.
@@ -103,7 +104,16 @@ impl Lines {
         for layer in [environment, file, preset] {
             self.add(command, layer)?;
         }
-        Ok(())
+        let is_off = |name: &&&str| self.off.contains(**name);
+        match OLD_ALLOW.iter().find(is_off).filter(|_| self.origins.0.contains_key("allow")) {
+            Some(off) => Err(format!(
+                "{off}=false ({}) takes nothing from allow ({}); say all that programs may do in one --allow, such as \
+                 --allow write,overwrite",
+                self.origins.of(off),
+                self.origins.of("allow")
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Adds what a layer sets and no layer before it.
@@ -341,6 +351,12 @@ mod tests {
             &["--allow", "delete"],
             &[("S3MOUNT_ALLOW_OVERWRITE", "1")],
             &[Allow::Overwrite, Allow::Delete],
+        );
+        let error =
+            read(&["--allow-delete=false"], &[("S3MOUNT_ALLOW", "all")]).expect_err("what is off is on");
+        assert!(
+            error.contains("allow-delete=false (flag) takes nothing from allow (S3MOUNT_ALLOW)"),
+            "{error}"
         );
         let (_file, flag) = file("allow = [\"write\", \"overwrite\"]");
         check(&[&flag], &[], &[Allow::Write, Allow::Overwrite]);

@@ -208,7 +208,8 @@ impl Filesystem {
         }
         let Some(kept) = self.kept_of(version).await? else { return Ok(()) };
         let found = kept.description;
-        let stored = StoredAttr::of(&found.object.metadata);
+        // The copy is a new object. The file keeps its time, also where only the object's date said it.
+        let stored = StoredAttr { mtime: kept.attr.mtime, ..StoredAttr::of(&found.object.metadata) };
         let attr = change.applied_to(stored, attrs.now());
         let mut metadata = found.object.metadata.clone();
         // Attributes that are not set keep the text that is there.

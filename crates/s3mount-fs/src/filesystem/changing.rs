@@ -358,7 +358,7 @@ impl Filesystem {
                     let key = file.object.key();
                     tracing::warn!(
                         key,
-                        "a file that this mount has not written is renamed with --allow rename only, because the object \
+                        "a file that this mount has not written is renamed with --allow rename or --allow delete only, because the object \
                          at its old key is deleted; so this rename and all others are refused"
                     );
                 });

@@ -3,10 +3,11 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::error::ErrorKind;
-use clap::{Arg, Command, Error};
+use clap::{Arg, Command, Error, ValueEnum as _};
 
 use crate::flags::foreign;
 use crate::flags::nearest::nearest;
+use crate::flags::writing::Allow;
 
 /// Options that s3mount accepts and ignores. Some are meant for mount(8), fstab or libfuse's programs. Others
 /// ask for what s3mount does anyway: it sets the source and the type of the mount itself, and it unmounts
@@ -127,7 +128,11 @@ fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     let Some(known) = flags().find(|arg| arg.get_long() == Some(&long)) else {
         let foreign = foreign::explain(&long).or_else(|| foreign::explain(name));
         let near = nearest(&long, flags().filter_map(Arg::get_long));
+        let is_allow = Allow::from_str(name, false).is_ok();
         let hint = match (foreign, near) {
+            _ if is_allow => {
+                format!("; to allow several things, repeat the option: allow=write,allow={name}")
+            }
             (Some(why), _) => format!(": {why}"),
             (None, Some(near)) => format!("; did you mean {near}?"),
             (None, None) => String::new(),
@@ -188,6 +193,7 @@ mod tests {
     #[test]
     fn bad_options_are_named() {
         check_error(&["s3mount", "-o", "banana"], "unknown mount option 'banana'");
+        check_error(&["s3mount", "-o", "allow=write,delete"], "repeat the option: allow=write,allow=delete");
         check_error(&["s3mount", "-o", "alow_other"], "'alow_other'; did you mean allow-other?");
         check_error(&["s3mount", "-o", "memory_target=9"], "here it is --memory-limit");
         check_error(&["s3mount", "-o", "help"], "unknown mount option 'help'");

@@ -131,6 +131,10 @@ pub(crate) enum Allow {
     All,
 }
 
+/// The names of [`OldAllowArgs`].
+pub(crate) const OLD_ALLOW: [&str; 4] =
+    ["allow-write", "allow-overwrite", "allow-delete", "allow-dir-rename"];
+
 /// The flags of version 0.1 for `--allow`. They add to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OldAllowArgs {

@@ -50,6 +50,8 @@ The variables of AWS (`AWS_REGION`, `AWS_PROFILE`, `AWS_ENDPOINT_URL`, ...) are 
 ## Turning things off
 
 `--read-only=false`, `S3MOUNT_READ_ONLY=false` and `read-only = false` turn off what a lower layer has turned on. Some flags can't stand together, such as `--immutable` and `--metadata-ttl`. Within one layer that is an error. If they are in different layers, the lower one is left out, with a warning if it is not from a preset.
+
+The flags of version 0.1 `--allow-write`, `--allow-overwrite`, `--allow-delete` and `--allow-dir-rename` still work, and add to what `--allow` says, also from other layers. Turning one off where `--allow` is given is an error.
 "#;
 
 /// The page as Markdown.

@@ -56,7 +56,10 @@ impl<'a> Place<'a> {
                 "endpoint" => &mut place.endpoint,
                 "region" => &mut place.region,
                 "profile" => &mut place.profile,
-                _ => bail!("--shared-cache {named:?}: {name:?} is none of endpoint, region and profile"),
+                _ => bail!(
+                    "--shared-cache {named:?}: {name:?} is none of endpoint, region and profile; write, for \
+                           instance, s3://BUCKET?endpoint=http://HOST:9000"
+                ),
             };
             ensure!(!value.is_empty(), "--shared-cache {named:?}: {name} needs a value: {name}=...");
             ensure!(known.is_none(), "--shared-cache {named:?}: {name} is there twice");
@@ -104,7 +107,7 @@ impl SharedCache {
                     self.store.shown()
                 ),
                 ErrorKind::WrongRegion(region) => bail!(
-                    "--shared-cache: the bucket {bucket:?} is in another region; write s3://{bucket}?region={}",
+                    "--shared-cache: the bucket {bucket:?} is in another region; let the query of its URL say region={}",
                     region.as_deref().unwrap_or("REGION")
                 ),
                 _ => error.to_string(),
