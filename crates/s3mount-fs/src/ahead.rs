@@ -6,6 +6,7 @@
 //! - [`fetcher`]: prefetching files;
 //! - [`seams`]: joining a large file to the one before it.
 
+mod context;
 pub(crate) mod fetcher;
 pub(crate) mod hints;
 pub(crate) mod seams;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 
+use self::context::Context;
 use self::fetcher::Fetcher;
-use self::hints::{HintWriter, Hints};
+use self::hints::HintWriter;
 use self::seams::Seams;
 use crate::names::Namespace;
 use crate::numbers::InodeNo;
@@ -27,27 +29,27 @@ use crate::tree::inode::InodeTable;
 /// Prefetches the files that are read next, and the beginnings of large ones.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    hints: Arc<Hints>,
+    context: Context,
     fetcher: Arc<Fetcher>,
     seams: Arc<Seams>,
-    passthrough: Passthrough,
 }
 
 impl Ahead {
     pub(crate) fn new(namespace: &Arc<Namespace>, inodes: &Arc<InodeTable>, prefetcher: &Prefetcher) -> Self {
-        let (hints, passthrough) = (Arc::<Hints>::default(), Passthrough::default());
-        let parts =
-            || (namespace.clone(), inodes.clone(), prefetcher.clone(), hints.clone(), passthrough.clone());
-        let (names, table, readers, hinted, passed) = parts();
-        let fetcher = Arc::new(Fetcher::new(names, table, readers, hinted, passed));
-        let (names, table, readers, hinted, passed) = parts();
-        let seams = Arc::new(Seams::new(names, table, readers, hinted, passed));
-        Self { hints, fetcher, seams, passthrough }
+        let context = Context {
+            namespace: namespace.clone(),
+            inodes: inodes.clone(),
+            prefetcher: prefetcher.clone(),
+            hints: Arc::default(),
+            passthrough: Passthrough::default(),
+        };
+        let (fetcher, seams) = (Fetcher::new(context.clone()), Seams::new(context.clone()));
+        Self { context, fetcher: Arc::new(fetcher), seams: Arc::new(seams) }
     }
 
     /// Sets whether the kernel reads files by itself that lie whole on a disk. These are then not prefetched.
     pub(crate) fn set_passthrough(&self, is_on: bool) {
-        self.passthrough.set(is_on);
+        self.context.passthrough.set(is_on);
     }
 
     /// Adds the next bytes of one writer of hints.
@@ -72,7 +74,7 @@ impl Ahead {
             self.fetcher.follow_sequence(ino, key, false);
         }
         if is_whole || is_passthrough {
-            self.hints.on_open_whole(reader, is_passthrough);
+            self.context.hints.on_open_whole(reader, is_passthrough);
         }
         self.seams.on_open(ino, reader);
     }
@@ -96,16 +98,16 @@ impl Ahead {
 
     /// Notes that a file that was opened before is closed. `was_read`: the kernel did not have its pages.
     pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
-        self.hints.on_close_again(reader, was_read);
+        self.context.hints.on_close_again(reader, was_read);
     }
 
     /// The number of waiting hints, and of hinted files that are in memory or being fetched.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        self.hints.counts()
+        self.context.hints.counts()
     }
 
     /// How many hints were refused.
     pub(crate) fn refused(&self) -> u64 {
-        self.hints.refused()
+        self.context.hints.refused()
     }
 }

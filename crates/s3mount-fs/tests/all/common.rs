@@ -5,21 +5,26 @@ pub(crate) mod writes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::Bucket;
 use s3mount_fs::{DirOffset, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use tokio::runtime::Handle;
 
+/// Readers of `store` with 64 MiB of memory, that send no second GETs.
+pub(crate) fn prefetcher(store: impl Into<Bucket>) -> Prefetcher {
+    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
+    let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
+    Prefetcher::new(store, pool, config, &Handle::current())
+}
+
 /// A filesystem over the whole bucket, with the settings that `change` has changed.
 pub(crate) fn mount(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
-    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
-    let prefetch = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
-    let prefetcher = Prefetcher::new(client.clone(), pool, prefetch, &Handle::current());
     let mut config =
         FsConfig { metadata_ttl: MetadataTtl::For(Duration::from_secs(60)), ..FsConfig::default() };
     change(&mut config);
-    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
+    Arc::new(Filesystem::new(client.clone(), prefetcher(client.clone()), config, &Handle::current()))
 }
 
 /// A bucket with these keys. The content of each object is its key.

@@ -8,18 +8,13 @@ use s3mount_fs::{
     DirEntry, DirOffset, FileHandle, FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode,
     ROOT,
 };
-use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ETag, ErrorKind, ListPage, ListedObject, ObjectMeta};
-use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_prefetch::Prefetcher;
 use s3mount_testkit::{MemoryClient, Requests};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-fn prefetcher(store: impl Into<Bucket>) -> Prefetcher {
-    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
-    let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
-    Prefetcher::new(store, pool, config, &Handle::current())
-}
+use crate::common::{bucket, prefetcher, walk};
 
 fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
     mount_with(client.clone(), prefetcher(client.clone()), prefix, ttl)
@@ -45,22 +40,6 @@ fn mount_with(
 const NEGATIVE: Duration = Duration::from_millis(300);
 
 const MINUTE: MetadataTtl = MetadataTtl::For(Duration::from_secs(60));
-
-fn bucket(keys: &[&str]) -> Arc<MemoryClient> {
-    let client = MemoryClient::new();
-    for key in keys {
-        client.put(key, key.to_string());
-    }
-    Arc::new(client)
-}
-
-async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError> {
-    let mut ino = ROOT;
-    for name in path.split('/') {
-        ino = fs.lookup(ino, name).await?.attr.ino;
-    }
-    Ok(ino)
-}
 
 async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<String, FsError> {
     let (send, receive) = tokio::sync::oneshot::channel();
@@ -90,7 +69,7 @@ fn lists(list: usize) -> Requests {
 
 #[tokio::test]
 async fn a_cold_file_costs_one_list_a_name_and_one_get() {
-    let client = bucket(&["a/b/c.bin", "a/b/d.bin"]);
+    let client = bucket(["a/b/c.bin", "a/b/d.bin"]);
     let fs = mount(&client, "", MINUTE);
     let ino = walk(&fs, "a/b/c.bin").await.expect("it is there");
     let handle = fs.open(ino).expect("a file").handle;
@@ -102,7 +81,7 @@ async fn a_cold_file_costs_one_list_a_name_and_one_get() {
 
 #[tokio::test(start_paused = true)]
 async fn listings_and_reads_take_their_retries_out_of_one_budget() {
-    let client = bucket(&["f"]);
+    let client = bucket(["f"]);
     let shared: Bucket = Bucket::from(client.clone());
     let (budget, start) = (shared.budget().clone(), Instant::now());
     let fs = mount_with(shared.clone(), prefetcher(shared), "", MINUTE);
@@ -121,7 +100,7 @@ async fn listings_and_reads_take_their_retries_out_of_one_budget() {
 #[tokio::test]
 async fn what_was_listed_is_known() {
     let keys: Vec<String> = (0..2500).map(|index| format!("d/f{index:05}")).collect();
-    let client = bucket(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let client = bucket(&keys);
     let fs = mount(&client, "", MINUTE);
     let dir = walk(&fs, "d").await.expect("it is there");
     client.take_requests();
@@ -135,7 +114,7 @@ async fn what_was_listed_is_known() {
 
 #[tokio::test]
 async fn a_prefix_is_the_root() {
-    let client = bucket(&["p/q/a", "p/q/b/c", "p/qq", "x"]);
+    let client = bucket(["p/q/a", "p/q/b/c", "p/qq", "x"]);
     let fs = mount(&client, "p/q/", MINUTE);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a", "b/"]);
     assert!(matches!(walk(&fs, "x").await, Err(FsError::NotFound)));
@@ -145,7 +124,7 @@ async fn a_prefix_is_the_root() {
 #[tokio::test]
 async fn directories_win_and_impossible_names_are_hidden() {
     let long = "n".repeat(256);
-    let client = bucket(&["a", "a/b", "a-b", "x//y", "./z", "../w", &long, "d/", "ok"]);
+    let client = bucket(["a", "a/b", "a-b", "x//y", "./z", "../w", &long, "d/", "ok"]);
     let fs = mount(&client, "", MINUTE);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a/", "a-b", "d/", "ok", "x/"]);
     let a = fs.lookup(ROOT, "a").await.expect("it is there");
@@ -160,7 +139,7 @@ async fn directories_win_and_impossible_names_are_hidden() {
 
 #[tokio::test]
 async fn a_name_is_found_behind_a_thousand_that_begin_like_it() {
-    let client = bucket(&["file", "dir/inside"]);
+    let client = bucket(["file", "dir/inside"]);
     for index in 0..1500 {
         client.put(&format!("dir-{index}"), "x");
         client.put(&format!("file-{index}"), "x");
@@ -173,7 +152,7 @@ async fn a_name_is_found_behind_a_thousand_that_begin_like_it() {
 
 #[tokio::test]
 async fn a_replaced_object_is_another_inode_and_the_open_one_is_stale() {
-    let client = bucket(&["k"]);
+    let client = bucket(["k"]);
     let fs = mount(&client, "", MINUTE);
     let old = walk(&fs, "k").await.expect("it is there");
     let handle = fs.open(old).expect("a file").handle;
@@ -191,7 +170,7 @@ async fn a_replaced_object_is_another_inode_and_the_open_one_is_stale() {
 
 #[tokio::test]
 async fn minimal_asks_each_time_and_absence_is_kept_for_a_moment() {
-    let client = bucket(&["k"]);
+    let client = bucket(["k"]);
     let fs = mount(&client, "", MetadataTtl::Minimal);
     for _ in 0..3 {
         let entry = fs.lookup(ROOT, "k").await.expect("it is there");
@@ -208,7 +187,7 @@ async fn minimal_asks_each_time_and_absence_is_kept_for_a_moment() {
 
 #[tokio::test]
 async fn wrong_use_has_its_errno() {
-    let client = bucket(&["d/f"]);
+    let client = bucket(["d/f"]);
     let fs = mount(&client, "", MINUTE);
     let dir = walk(&fs, "d").await.expect("it is there");
     let file = walk(&fs, "d/f").await.expect("it is there");
@@ -223,7 +202,7 @@ async fn wrong_use_has_its_errno() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hidden_folder_tells_the_counters() {
-    let fs = mount(&bucket(&["a", ".s3mount/stats"]), "", MINUTE);
+    let fs = mount(&bucket(["a", ".s3mount/stats"]), "", MINUTE);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
     let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
     assert!(folder.mode == Some(0o511) && folder.kind == FileKind::Directory);
@@ -250,7 +229,7 @@ async fn the_hidden_folder_tells_the_counters() {
 #[tokio::test]
 async fn a_large_directory_can_be_sought_back_and_forth() {
     let keys: Vec<String> = (0..12_000).map(|index| format!("d/f{index:05}")).collect();
-    let client = bucket(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let client = bucket(&keys);
     let fs = mount(&client, "", MINUTE);
     let dir = walk(&fs, "d").await.expect("it is there");
     let handle = fs.opendir(dir).expect("a directory");
@@ -280,7 +259,7 @@ fn page(names: &[&str], next: Option<&str>) -> ListPage {
 
 #[tokio::test]
 async fn pages_that_repeat_a_name_show_it_once() {
-    let client = bucket(&[]);
+    let client = bucket::<&str>([]);
     let fs = mount(&client, "", MINUTE);
     client.list_next([page(&["a", "b", "b"], Some("1")), page(&["b", "c"], Some("2")), page(&["c"], None)]);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a", "b", "c"]);
@@ -292,13 +271,13 @@ async fn listings_that_go_back_or_never_end_fail() {
     let back = [page(&["m"], Some("1")), page(&["a"], Some("2"))];
     let round = [page(&["a"], Some("1")), page(&["b"], Some("2")), page(&["a"], Some("3"))];
     for pages in [stuck.to_vec(), back.to_vec(), round.to_vec()] {
-        let client = bucket(&[]);
+        let client = bucket::<&str>([]);
         let fs = mount(&client, "", MINUTE);
         client.list_next(pages);
         let error = list(&fs).await.expect_err("no listing");
         assert_eq!(error.errno(), libc::EIO, "{error}");
     }
-    let client = bucket(&[]);
+    let client = bucket::<&str>([]);
     let fs = mount(&client, "", MINUTE);
     // These pages are empty, and their continuations take turns, so no continuation comes twice in a row.
     client.list_next((0..1100).map(|turn| page(&[], Some(if turn % 2 == 0 { "1" } else { "2" }))));

@@ -31,7 +31,7 @@ fn copier(client: &Arc<impl ObjectWriter>, config: CopyConfig) -> Copier {
 }
 
 /// All that an object may have beside its bytes.
-fn beside() -> NewObject {
+pub(crate) fn beside() -> NewObject {
     let text = |text: &str| Some(text.to_owned());
     NewObject {
         content_type: text("text/csv"),

@@ -13,6 +13,8 @@ use s3mount_testkit::{Fault, FaultKind, Operation, OtherServer, TestS3, check, c
 use s3mount_write::{Copier, CopyConfig, CopyError, CopyOrder, Proof};
 use tempfile::TempDir;
 
+use crate::copier::beside;
+
 const MIB: u64 = 1 << 20;
 
 /// Three parts.
@@ -109,19 +111,8 @@ async fn a_copy_is_right_whatever_request_fails() {
 async fn what_is_beside_the_bytes_is_copied_to_another_bucket() {
     let server = TestS3::builder().bucket("bucket-a").bucket("bucket-b").start().expect("a server");
     let (from, to) = (client(&server.endpoint(), "bucket-a"), client(&server.endpoint(), "bucket-b"));
-    let text = |text: &str| Some(text.to_owned());
-    let beside = NewObject {
-        content_type: text("text/csv"),
-        cache_control: text("no-cache"),
-        content_disposition: text("attachment"),
-        content_encoding: text("gzip"),
-        content_language: text("de"),
-        expires: text("Thu, 01 Jan 2026 00:00:00 GMT"),
-        metadata: UserMetadata::from([("step".to_owned(), "7".to_owned())]),
-        storage_class: text("STANDARD_IA"),
-        encryption: None,
-        tags: text("a=1%262&b=x%20y"),
-    };
+    let tags = Some("a=1%262&b=x%20y".to_owned());
+    let beside = NewObject { encryption: None, tags, ..beside() };
     for size in [MIB, SIZE] {
         let body = Body::new([content("from", 0, size as usize).into()]);
         from.put("from", body, &beside, None).await.expect("a put");
