@@ -141,6 +141,9 @@ pub(crate) enum Command {
         /// The number of its connection.
         #[arg(value_name = "DEVICE")]
         device: u64,
+        /// The process that keeps the mount for another daemon.
+        #[arg(value_name = "HOLDER")]
+        holder: Option<u32>,
     },
     /// Ask the daemon of a mount whether it is alive, in a process that may be left behind.
     #[command(hide = true)]

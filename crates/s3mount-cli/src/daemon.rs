@@ -6,7 +6,9 @@ mod control_socket;
 mod device;
 mod fork;
 mod guests;
+pub(crate) mod holder;
 mod journal;
+mod keeper;
 mod logging;
 mod manager;
 mod metrics_server;
@@ -25,7 +27,10 @@ use s3mount_settings::resolved::Config;
 use s3mount_system::descriptors::close_all_but;
 use s3mount_system::terminal;
 
+use self::checks::Given;
 use self::fork::{Outcome, Role, daemonise};
+use self::holder::Program;
+use self::keeper::Keeper;
 use crate::helper::Helper;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,
@@ -44,24 +49,46 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
     if !config.foreground {
         // A daemon would keep what the program that starts it has open: pipes, whose readers wait for their end, locks,
         // make's jobserver.
-        close_all_but(config.target.device().as_slice());
+        let kept = config.target.device().into_iter().chain(keeper::descriptors());
+        close_all_but(&kept.collect::<Vec<_>>());
     }
+    let found = keeper::find()?;
     // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end.
     SigSet::empty().thread_set_mask()?;
-    let place = checks::check(&config)?;
+    let (keeper, kept) = found.unzip();
+    let is_held = keeper.is_some();
+    if config.keep_alive && !is_held {
+        holder::check(&config)?;
+    }
+    let place = match kept.flatten() {
+        Some(kept) => Given::Kept(kept),
+        None => checks::check(&config)?,
+    };
     if helper.is_some_and(|helper| helper.is_fake) {
         return Ok(ExitCode::SUCCESS);
     }
     for warning in &config.warnings {
         terminal::notice(warning);
     }
+    let program = (config.keep_alive && !is_held).then(|| Program::this(&config)).transpose()?;
     if config.foreground {
+        if let Some(program) = program {
+            drop(place);
+            return holder::hold(&config, &program, || {});
+        }
         logging::start(&config)?;
-        mount::mount(&config, place, || {
+        return mount::mount(&config, place, keeper, || {
             tell();
             manager::ready(&mounted(&config));
-        })?;
-        return Ok(ExitCode::SUCCESS);
+        });
+    }
+    if let Some(Keeper::Holder(_)) = keeper {
+        logging::start(&config)?;
+        let result = mount::mount(&config, place, keeper, || {
+            manager::ready(&mounted(&config));
+            keeper::leave_terminal();
+        });
+        return result.inspect_err(|error| tracing::error!("{error:#}"));
     }
     // The fork must come before any thread of ours, of tokio's or of the CRT's starts.
     match daemonise().context("cannot start a daemon")? {
@@ -74,13 +101,17 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
             Ok(ExitCode::FAILURE)
         }
         Role::Daemon(parent) => {
-            let result =
-                logging::start(&config).and_then(|()| mount::mount(&config, place, || parent.ready()));
+            if let Some(program) = program {
+                drop(place);
+                return holder::hold(&config, &program, || parent.ready());
+            }
+            let result = logging::start(&config)
+                .and_then(|()| mount::mount(&config, place, keeper, || parent.ready()));
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));
             }
-            Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(result.unwrap_or(ExitCode::FAILURE))
         }
     }
 }

@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::list_ahead::Walks;
-use self::open_directory::OpenDirectory;
+use self::open_directory::{Listing, OpenDirectory};
 use crate::FsError;
 use crate::ahead::sequence::SequenceDetector;
 use crate::attr::{Attr, Entry, FileKind};
 use crate::control::{self, Control};
+use crate::handover::Handover;
+use crate::handover::record::OpenFolderRecord;
 use crate::names::Target;
 use crate::names::{Fact, Namespace};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
@@ -31,6 +33,9 @@ const LISTINGS: (u32, u32) = (2, 32);
 
 /// The most times that a listing begins anew because newer answers show that names are gone, and leave others in doubt.
 const MOST_RESTARTS: u32 = 3;
+
+/// The most bytes of names that are held back in the notes of an open directory.
+const MOST_OWED: usize = 4096;
 
 /// How many names come before the first name of the bucket: `.` and `..`.
 const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
@@ -62,13 +67,15 @@ pub(crate) struct Directories {
     /// Subdirectories that are listed in the order of their names.
     sequences: SequenceDetector,
     open: HandleTable<Arc<OpenDirectory>>,
+    /// Unset where no other daemon is to take over.
+    handover: Option<Arc<Handover>>,
 }
 
 impl Directories {
     pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>) -> Self {
         let walks = Arc::new(Walks::new(namespace.requests().clone(), namespace.ttl()));
         let sequences = SequenceDetector::new(LISTINGS.0, LISTINGS.1);
-        Self { namespace, inodes, walks, sequences, open: HandleTable::default() }
+        Self { namespace, inodes, walks, sequences, open: HandleTable::default(), handover: None }
     }
 
     /// The listings ahead of walks.
@@ -91,11 +98,55 @@ impl Directories {
         let prefix = if is_own { Arc::from("") } else { self.inodes.prefix(ino)? };
         // In the root, this name is reserved for the daemon.
         let without = (ino == ROOT).then_some(control::NAME);
-        Ok(self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without))))
+        let handle = self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without)));
+        self.note(handle, OpenFolderRecord::new(ino));
+        Ok(handle)
     }
 
     fn get(&self, handle: FileHandle) -> Result<Arc<OpenDirectory>, FsError> {
         self.open.get(handle).ok_or(FsError::BadHandle(handle))
+    }
+
+    /// Takes notes of open directories from now on.
+    pub(crate) fn hand_over(&mut self, handover: Arc<Handover>) {
+        self.handover = Some(handover);
+    }
+
+    fn note(&self, handle: FileHandle, record: OpenFolderRecord) {
+        if let Some(handover) = &self.handover {
+            let ino = record.ino;
+            handover.set_open_folder(handle, &record);
+            self.inodes.record(ino);
+        }
+    }
+
+    /// Notes that the kernel is about to get the names of an open directory before the place `next`.
+    pub(crate) fn note_listed(&self, handle: FileHandle, next: DirOffset) {
+        let Some(open) = self.open.get(handle) else { return };
+        let read = usize::try_from(next.0).unwrap_or(usize::MAX).saturating_sub(DOTS);
+        // Another reader of the same handle may have it.
+        let kept = open.listing.try_lock().ok().and_then(|listing| listing.kept_upto(read));
+        let kept = kept.filter(|(_, owed)| owed.iter().map(String::len).sum::<usize>() < MOST_OWED);
+        // Else the next daemon lists the directory from its beginning, and counts.
+        let record = kept.map_or(OpenFolderRecord::new(open.ino), |(behind, owed)| OpenFolderRecord {
+            ino: open.ino,
+            read: read as u64,
+            behind: behind.into(),
+            owed,
+        });
+        self.note(handle, record);
+    }
+
+    /// Opens a directory again that a daemon before had open.
+    pub(crate) fn restore(&self, handle: FileHandle, record: &OpenFolderRecord) {
+        let ino = record.ino;
+        let is_own = Control::of(ino) == Some(Control::Folder);
+        let prefix = if is_own { Ok(Arc::from("")) } else { self.inodes.prefix(ino) };
+        let without = (ino == ROOT).then_some(control::NAME);
+        // The kernel has a directory that is not known any more only if its record could not be kept.
+        let Ok(prefix) = prefix else { return };
+        let open = OpenDirectory::new(ino, prefix, without).with(Listing::behind(record));
+        self.open.insert_at(handle, Arc::new(open));
     }
 
     /// The prefix of an open directory.
@@ -235,6 +286,10 @@ impl Directories {
 
     /// Closes a directory.
     pub(crate) fn close(&self, handle: FileHandle) {
-        drop(self.open.remove(handle));
+        let closed = self.open.remove(handle);
+        if let (Some(handover), Some(open)) = (&self.handover, &closed) {
+            handover.set_closed_folder(handle, open.ino);
+            self.inodes.record(open.ino);
+        }
     }
 }

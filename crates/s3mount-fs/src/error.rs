@@ -55,6 +55,9 @@ pub enum FsError {
     /// Bytes that were appended earlier could not be published after `close` had returned.
     #[error("bytes that were appended before are lost: {0}")]
     Lost(#[source] Arc<FsError>),
+    /// The daemon that had the file open is gone, and with it bytes of the file that only it had.
+    #[error("the daemon that had the file open is gone, and the bytes that only it had with it")]
+    LostDaemon,
     /// The bytes are not copied: the caller has to read and write them.
     #[error("not copied: read and write the bytes instead")]
     NotCopied,
@@ -122,7 +125,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         match self {
             FsError::NotFound => libc::ENOENT,
-            FsError::UnknownInode(_) | FsError::BadHandle(_) => libc::EBADF,
+            FsError::BadHandle(_) => libc::EBADF,
             FsError::NotDirectory => libc::ENOTDIR,
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
@@ -136,13 +139,16 @@ impl FsError {
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
-            FsError::Lost(_) | FsError::Refused | FsError::Warm(WarmError::Read(_)) => libc::EIO,
+            FsError::Lost(_) | FsError::LostDaemon | FsError::Refused | FsError::Warm(WarmError::Read(_)) => {
+                libc::EIO
+            }
             FsError::NotCopied | FsError::Warm(WarmError::NoCache) => libc::EOPNOTSUPP,
             FsError::Warm(WarmError::LeftOut) => libc::EPERM,
             FsError::Warm(WarmError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
-            FsError::Outdated | FsError::Stale { .. } => libc::ESTALE,
+            // The kernel looks the name up again.
+            FsError::UnknownInode(_) | FsError::Outdated | FsError::Stale { .. } => libc::ESTALE,
             FsError::Read(ReadError::Object(error)) => errno_of(error.kind()),
             FsError::Read(
                 ReadError::Corrupt { .. } | ReadError::CorruptPart { .. } | ReadError::Changed { .. },
@@ -173,6 +179,7 @@ impl FsError {
             // It was logged when it happened.
             | FsError::Write(WriteError::Failed(_))
             | FsError::Refused
+            | FsError::LostDaemon
             | FsError::Outdated
             | FsError::Warm(_) => false,
             FsError::UnknownInode(_)

@@ -21,6 +21,7 @@ mod drafting;
 mod ending;
 mod folders;
 mod followed;
+mod handing_over;
 mod housekeeping;
 mod links;
 mod markers;
@@ -51,6 +52,7 @@ use crate::attributes::Attributes;
 use crate::control::instruments::Instruments;
 use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
+use crate::handover::Handover;
 use crate::names::Namespace;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::open::handle_table::HandleTable;
@@ -80,6 +82,8 @@ pub struct Filesystem {
     attributes: Attributes,
     writing: Writing,
     instruments: Instruments,
+    /// Unset where no other daemon is to take over.
+    handover: Option<Arc<Handover>>,
 }
 
 impl Filesystem {
@@ -116,6 +120,7 @@ impl Filesystem {
             attributes: Attributes::default(),
             writing,
             instruments,
+            handover: None,
         }
     }
 
@@ -231,6 +236,7 @@ impl Filesystem {
             }
             Some(OpenFile::Events(listener)) => return reply(Ok(&self.events(&listener, len))),
             Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
+            Some(OpenFile::Lost(_)) => return reply(Err(FsError::LostDaemon)),
             Some(OpenFile::Draft(open)) => {
                 let read = ReadAt::new(handle, offset, len);
                 return self.read_followed((open.ino, Some(&open.file)), &open.slot, read, reply);
@@ -321,6 +327,9 @@ impl Filesystem {
             self.note_close_again(&open);
         }
         let closed = self.files.remove(handle);
+        if let Some(file) = &closed {
+            self.note_closed(handle, file);
+        }
         if let Some(OpenFile::Object(open)) = &closed {
             self.ahead.on_close(&open.reader);
             self.page_cache.on_close(&open.pages, open.reader.size());

@@ -15,10 +15,11 @@
 //! - [`attributes`]: owner, mode and time of files, on mounts that keep them;
 //! - [`drafts`]: files that are being written;
 //! - [`writes`]: the means and the rights to write, and the requests;
+//! - [`handover`]: what the next daemon is told, should this one end before its mount;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
 //! **Lock order:** a sequence detector's lock comes before the locks of `s3mount-names`. The walks' lock comes before
-//! the lock of the open directories. No other two locks of this crate are held at once. No lock is held
+//! the lock of the open directories. The handover's lock comes after any other. No other two locks of this crate are held at once. No lock is held
 //! across a request.
 
 mod ahead;
@@ -33,6 +34,7 @@ mod filesystem;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handover;
 mod metrics;
 mod names;
 mod numbers;
@@ -53,6 +55,7 @@ pub use drafts::cuts::Cutting;
 pub use error::FsError;
 pub use filesystem::opening::Opening;
 pub use filesystem::{Filesystem, OpenMode, Opened};
+pub use handover::{Handover, HandoverError, Left};
 pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 pub use page_cache::direct::Reason;

@@ -44,6 +44,7 @@ use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
 use crate::passthrough::Passthrough;
 use crate::readahead::Readahead;
+use crate::takeover::Inherited;
 
 /// Largest READ that the kernel may send, in bytes: its own limit of 256 pages.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
@@ -70,6 +71,8 @@ pub(crate) struct Adapter {
     passthrough_dirs: Vec<PathBuf>,
     /// Unset where the kernel reads no files by itself.
     passthrough: Option<Arc<Passthrough>>,
+    /// What the kernel has open through the daemon before.
+    inherited: Option<Inherited>,
 }
 
 impl Adapter {
@@ -94,7 +97,21 @@ impl Adapter {
         let recorder = fs.recorder().clone();
         let shared = Arc::new(Shared { runtime, kernel, metrics, recorder });
         let (max_reads, passthrough_dirs) = (config.max_reads, config.passthrough_dirs.clone());
-        Ok(Self { fs, shared, mounted, interrupts, max_reads, passthrough_dirs, passthrough: None })
+        Ok(Self {
+            fs,
+            shared,
+            mounted,
+            interrupts,
+            max_reads,
+            passthrough_dirs,
+            passthrough: None,
+            inherited: None,
+        })
+    }
+
+    /// The same adapter, where another daemon has opened files before.
+    pub(crate) fn inheriting(self, inherited: Option<Inherited>) -> Self {
+        Self { inherited, ..self }
     }
 
     /// The errno for what objects can't be: links, devices, pipes.
@@ -177,7 +194,9 @@ impl Adapter {
         let _ = config.set_congestion_threshold(self.max_reads);
         if !self.passthrough_dirs.is_empty() {
             let (dirs, metrics) = (&self.passthrough_dirs, &self.shared.metrics);
-            self.passthrough = Passthrough::negotiate(config, dirs, &self.fs, metrics).map(Arc::new);
+            let inherited = self.inherited.take();
+            self.passthrough =
+                Passthrough::negotiate(config, dirs, &self.fs, metrics, inherited).map(Arc::new);
         }
     }
 }

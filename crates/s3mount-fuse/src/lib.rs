@@ -9,6 +9,7 @@
 mod adapter;
 mod closing;
 mod config;
+mod handshake;
 mod interrupt;
 mod kernel;
 mod metrics;
@@ -17,8 +18,10 @@ mod mount;
 mod mount_point;
 mod passthrough;
 mod readahead;
+mod takeover;
 
 pub use config::FuseConfig;
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
-pub use mount::{Mount, mount, serve_device};
+pub use mount::{Mount, mount, serve_device, take_over};
 pub use mount_point::{MountId, MountPoint, Place, abort};
+pub use takeover::KeptSession;

@@ -13,15 +13,17 @@ use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::MsFlags;
 use nix::unistd::{getegid, geteuid};
-use s3mount_fs::Filesystem;
+use s3mount_fs::{Filesystem, Left};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::adapter::{Adapter, Mounted};
 use crate::config::FuseConfig;
+use crate::handshake::{self, Handshake};
 use crate::kernel::Kernel;
 use crate::mount_point::{MountId, MountPoint, Place};
 use crate::readahead::Readahead;
+use crate::takeover::{Inherited, KeptSession};
 
 /// The second half of the mount's type `fuse.s3mount`, by which its mounts are found.
 const SUBTYPE: &str = "s3mount";
@@ -40,6 +42,8 @@ pub struct Mount {
     place: Option<(Place, MountId)>,
     session: JoinHandle<io::Result<()>>,
     ended: Option<oneshot::Receiver<()>>,
+    /// The device, for who holds it for the next daemon.
+    device: Option<OwnedFd>,
 }
 
 /// Mounts `fs` at a folder. When this returns, the mount answers.
@@ -53,9 +57,38 @@ pub fn mount(
     config: &FuseConfig,
     runtime: &Handle,
 ) -> io::Result<Mount> {
-    serve(fs, config, runtime, false, |adapter, options| {
-        let (session, place, id) = point.mount(|point| start(adapter, point, options, config))?;
-        Ok((session, Some((place, id))))
+    let keeps = fs.handover().is_some();
+    serve(fs, config, runtime, None, false, |adapter, options| {
+        let ((session, kept), place, id) =
+            point.mount(|point| start(adapter, point, options, config, keeps))?;
+        Ok(Started { session, kept, place: Some((place, id)) })
+    })
+}
+
+/// Goes on with the mount at `dir` that another daemon has begun, through its `device`. Files and directories that are
+/// open stay open. When this returns, the mount answers.
+///
+/// # Errors
+/// `Unsupported` if this build asks the kernel for something else than the daemon before.
+pub fn take_over(
+    fs: Arc<Filesystem>,
+    device: OwnedFd,
+    (session, left): (&KeptSession, Left),
+    dir: Option<&Path>,
+    config: &FuseConfig,
+    runtime: &Handle,
+) -> io::Result<Mount> {
+    let inherited = Inherited::new(&device, &left)?;
+    fs.restore(left);
+    serve(fs, config, runtime, Some(inherited), session.mount.is_none(), |adapter, mut options| {
+        if session.mount.is_none() {
+            options.acl = SessionACL::All;
+        }
+        let place = dir.and_then(|dir| session.place(dir));
+        let acl = options.acl;
+        let (session, handshake) =
+            handshake::start(adapter, &device, acl, options, Some(&session.handshake))?;
+        Ok(Started { session, kept: Some((device, handshake)), place })
     })
 }
 
@@ -71,32 +104,65 @@ pub fn serve_device(
     config: &FuseConfig,
     runtime: &Handle,
 ) -> io::Result<Mount> {
-    serve(fs, config, runtime, true, |adapter, mut options| {
+    let keeps = fs.handover().is_some();
+    serve(fs, config, runtime, None, true, |adapter, mut options| {
         // The kernel knows from mount(2) who may use the mount, and asks for nobody else.
         options.acl = SessionACL::All;
         // Each thread wants a clone of the device, which starts as a newly opened one.
         options.clone_fd = File::options().read(true).write(true).open("/dev/fuse").is_ok();
-        let acl = options.acl;
-        Ok((Session::from_fd(adapter, device, acl, options)?, None))
+        let (session, kept) = session(adapter, device, options, keeps)?;
+        Ok(Started { session, kept, place: None })
     })
 }
 
-/// A session, and where this process has mounted it.
-type Started = (Session<Adapter>, Option<(Place, MountId)>);
+/// The device and the handshake of a session that another daemon may take over.
+type Kept = (OwnedFd, Handshake);
+
+/// A session that has begun.
+struct Started {
+    session: Session<Adapter>,
+    kept: Option<Kept>,
+    /// Where this process has mounted it.
+    place: Option<(Place, MountId)>,
+}
+
+/// A session on a device that is mounted.
+fn session(
+    adapter: Adapter,
+    device: OwnedFd,
+    options: Config,
+    keeps: bool,
+) -> io::Result<(Session<Adapter>, Option<Kept>)> {
+    let acl = options.acl;
+    if !keeps {
+        return Ok((Session::from_fd(adapter, device, acl, options)?, None));
+    }
+    let (session, handshake) = handshake::start(adapter, &device, acl, options, None)?;
+    Ok((session, Some((device, handshake))))
+}
 
 /// Starts the session that `start` makes, and the tasks beside it. `is_passed` says that another process has mounted.
 fn serve(
     fs: Arc<Filesystem>,
     config: &FuseConfig,
     runtime: &Handle,
+    inherited: Option<Inherited>,
     is_passed: bool,
     start: impl FnOnce(Adapter, Config) -> io::Result<Started>,
 ) -> io::Result<Mount> {
     let kernel = Kernel::start()?;
     let mounted = Arc::<Mounted>::default();
     let adapter =
-        Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), mounted.clone(), config, is_passed)?;
-    let (session, place) = start(adapter, options(config))?;
+        Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), mounted.clone(), config, is_passed)?
+            .inheriting(inherited);
+    let Started { session, kept, place } = start(adapter, options(config))?;
+    let device = kept.map(|(device, handshake)| {
+        if let Some(handover) = fs.handover() {
+            let (mounted_at, mount) = (fs.config().mounted_at, place.as_ref().map(|(_, id)| *id));
+            handover.set_session(&KeptSession { mounted_at, mount, handshake }.bytes());
+        }
+        device
+    });
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
     runtime.spawn(forget_oldest(fs.clone(), kernel.clone()));
@@ -111,7 +177,7 @@ fn serve(
         mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }
     runtime.spawn(drop_pages(fs, kernel));
-    Ok(Mount { place, session, ended: Some(ended) })
+    Ok(Mount { place, session, ended: Some(ended), device })
 }
 
 /// The settings as fuser takes them.
@@ -145,7 +211,8 @@ fn start(
     point: &MountPoint,
     options: Config,
     config: &FuseConfig,
-) -> io::Result<Session<Adapter>> {
+    keeps: bool,
+) -> io::Result<(Session<Adapter>, Option<Kept>)> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
     flags.set(MsFlags::MS_RDONLY, config.read_only);
@@ -165,10 +232,8 @@ fn start(
         flags,
         Some(data.as_str()),
     ) {
-        Ok(()) => {
-            Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| point.undo())
-        }
-        Err(Errno::EPERM) => start_by_fusermount(adapter, &point.shown()?, options, config),
+        Ok(()) => session(adapter, device.into(), options, keeps).inspect_err(|_| point.undo()),
+        Err(Errno::EPERM) => Ok((start_by_fusermount(adapter, &point.shown()?, options, config)?, None)),
         Err(error) => Err(error.into()),
     }
 }
@@ -264,6 +329,11 @@ impl Mount {
             drop(ended.await);
             self.ended = None;
         }
+    }
+
+    /// The device of the mount, for who holds it for the next daemon. The mount lives while anybody has it open.
+    pub fn take_device(&mut self) -> Option<OwnedFd> {
+        self.device.take()
     }
 
     /// The kernel's numbers of the mount, unless another process has mounted it.

@@ -53,6 +53,14 @@ impl MountId {
         Self { number, unique: None }
     }
 
+    pub(crate) fn with_unique(number: u64, unique: Option<u64>) -> Self {
+        Self { number, unique }
+    }
+
+    pub(crate) fn unique(self) -> Option<u64> {
+        self.unique
+    }
+
     /// Whether both are one mount, as far as is known.
     fn is(self, other: Self) -> bool {
         let uniques = self.unique.zip(other.unique);

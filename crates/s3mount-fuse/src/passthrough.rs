@@ -3,22 +3,24 @@
 //! The daemon gives the kernel the disk's file when the file of the mount is opened (Linux 6.9, root only).
 //! The kernel then answers reads and page faults from it, without the daemon. Wherever that cannot be done,
 //! the daemon serves the file as it serves any other, and the log says once why.
+#![expect(unsafe_code, reason = "numbers that the kernel has given")]
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{BackingId, INodeNo, InitFlags, KernelConfig, ReplyOpen};
+use fuser::{BackingId, FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, ReplyOpen};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use s3mount_fs::Filesystem;
 
 use crate::metrics::{FuseMetrics, Refusal};
 use crate::modes::{Grant, Modes};
+use crate::takeover::Inherited;
 
 /// How many file systems may lie on each other below a file that the kernel reads by itself. With 1, a
 /// container's overlayfs may lie on the mount, and none may lie below the disk cache. With 2 it is the other
@@ -26,11 +28,62 @@ use crate::modes::{Grant, Modes};
 const STACK_DEPTH: u32 = 1;
 const STACK_DEPTH_OF_OVERLAYFS: u32 = 2;
 
+/// A file that the kernel was given.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// By this daemon: its number, and what closes it.
+    Own(u32, BackingId),
+    /// By a daemon before, under this number, on this device.
+    Inherited(u32, Arc<OwnedFd>),
+}
+
+nix::ioctl_write_ptr!(
+    /// Closes a file that the kernel was given (`FUSE_DEV_IOC_BACKING_CLOSE`).
+    close_backing,
+    229,
+    2,
+    u32
+);
+
+impl Backing {
+    /// The number by which the kernel knows it.
+    pub(crate) fn id(&self) -> u32 {
+        match self {
+            Self::Own(id, _) | Self::Inherited(id, _) => *id,
+        }
+    }
+
+    /// Answers an OPEN with it.
+    pub(crate) fn answer(&self, reply: ReplyOpen, fh: FileHandle, flags: FopenFlags) {
+        match self {
+            Self::Own(_, backing) => reply.opened_passthrough(fh, flags, backing),
+            Self::Inherited(id, _) => {
+                // SAFETY: the file is open by this number until the last handle of the inode is released.
+                let backing = unsafe { reply.wrap_backing(*id) };
+                reply.opened_passthrough(fh, flags, &backing);
+                // It stays open.
+                let _ = backing.into_raw();
+            }
+        }
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Self::Inherited(id, device) = self {
+            // SAFETY: the device is open, and the number is read only.
+            if let Err(error) = unsafe { close_backing(device.as_raw_fd(), id) } {
+                tracing::debug!(%error, "the kernel does not close a file that it has read by itself");
+            }
+        }
+    }
+}
+
 /// Gives the kernel files that it reads by itself, and keeps the modes of the inodes.
 pub(crate) struct Passthrough {
     fs: Arc<Filesystem>,
     metrics: Arc<FuseMetrics>,
-    modes: Modes<INodeNo, BackingId>,
+    modes: Modes<INodeNo, Backing>,
     /// Whether files are given to the kernel. The kernel refuses the second if it has refused the first for
     /// want of privileges.
     is_on: AtomicBool,
@@ -45,6 +98,7 @@ impl Passthrough {
         dirs: &[PathBuf],
         fs: &Arc<Filesystem>,
         metrics: &Arc<FuseMetrics>,
+        inherited: Option<Inherited>,
     ) -> Option<Self> {
         let is_overlayfs =
             |dir: &PathBuf| statfs(dir).is_ok_and(|status| status.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
@@ -56,10 +110,17 @@ impl Passthrough {
             return None;
         }
         fs.set_passthrough(true);
+        let modes = Modes::default();
+        if let Some(Inherited { device, opened }) = inherited {
+            let device = Arc::new(device);
+            for (ino, id) in opened {
+                modes.inherit(ino, id.map(|id| Backing::Inherited(id, device.clone())));
+            }
+        }
         Some(Self {
             fs: fs.clone(),
             metrics: metrics.clone(),
-            modes: Modes::default(),
+            modes,
             is_on: AtomicBool::new(true),
             take_direct: Mutex::default(),
         })
@@ -72,7 +133,7 @@ impl Passthrough {
 
     /// Chooses how an OPEN of `ino` is answered, which has to be answered so. `whole` is the disk's file, if
     /// the version lies on a disk as a whole.
-    pub(crate) fn open(&self, ino: INodeNo, whole: Option<&File>, reply: &ReplyOpen) -> Grant<BackingId> {
+    pub(crate) fn open(&self, ino: INodeNo, whole: Option<&File>, reply: &ReplyOpen) -> Grant<Backing> {
         let mut was_asked = false;
         let grant = self.modes.open(ino, || {
             was_asked = true;
@@ -104,13 +165,17 @@ impl Passthrough {
     }
 
     /// Gives the kernel a file.
-    fn back(&self, file: &File, reply: &ReplyOpen) -> Option<BackingId> {
+    fn back(&self, file: &File, reply: &ReplyOpen) -> Option<Backing> {
         if !self.is_on() {
             return None;
         }
         let refused = match self.takes_direct(file) {
             Ok(true) => match reply.open_backing(file) {
-                Ok(backing) => return Some(backing),
+                Ok(backing) => {
+                    let id = backing.into_raw();
+                    // SAFETY: the kernel has just given this number.
+                    return Some(Backing::Own(id, unsafe { reply.wrap_backing(id) }));
+                }
                 Err(error) => error,
             },
             Ok(false) => return self.refuse(Refusal::NoDirectIo, None),
@@ -124,7 +189,7 @@ impl Passthrough {
         self.refuse(reason, Some(&refused))
     }
 
-    fn refuse(&self, reason: Refusal, error: Option<&io::Error>) -> Option<BackingId> {
+    fn refuse(&self, reason: Refusal, error: Option<&io::Error>) -> Option<Backing> {
         let count = self.metrics.passthrough_refused.at(reason);
         // Two opens at once may log it twice.
         if count.get() == 0 {

@@ -122,6 +122,8 @@ pub struct Config {
     pub keeps_attributes: bool,
     /// Whether the process stays where it was started.
     pub foreground: bool,
+    /// Whether the mount goes on when its daemon is killed.
+    pub keep_alive: bool,
     /// Where the mount listens for hints and questions.
     pub control_socket: Option<PathBuf>,
     /// Where the metrics are served over HTTP.
@@ -210,6 +212,7 @@ impl Config {
             writes: writes::writes(&args.writing, memory_limit_bytes)?,
             keeps_attributes: args.writing.keep_attributes,
             foreground: args.foreground,
+            keep_alive: args.keep_alive,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             metrics_listen: args.metrics_listen,
             otlp_endpoint: args.otlp_endpoint.clone(),

@@ -14,6 +14,7 @@ use s3mount_system::terminal;
 use s3mount_system::unmounting::detach;
 
 use super::device;
+use super::keeper::Kept;
 
 /// Where the bucket is mounted, as open files.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) enum Given {
     Folder(MountPoint),
     /// The device that another process has mounted.
     Device(OwnedFd),
+    /// What the daemon before has left.
+    Kept(Kept),
 }
 
 /// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.

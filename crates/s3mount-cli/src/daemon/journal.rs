@@ -66,6 +66,20 @@ impl Leftovers {
         });
     }
 
+    /// Finishes or undoes the renames of folders that the daemon before has begun. Its other entries are left for later.
+    pub(super) async fn finish_renames(&self) {
+        if let Ok(found) = FoundJournal::all(&self.dir) {
+            for found in found {
+                if let FoundJournal::Dead(left) = found
+                    && Store::at(&left.owner().store).identity() == self.store.identity()
+                    && left.records().iter().any(|(_, record)| matches!(record.intent, Intent::Rename { .. }))
+                {
+                    self.clean(left).await;
+                }
+            }
+        }
+    }
+
     async fn clean(&self, mut left: Left) {
         let recovery = Recovery::new(self.bucket.clone(), self.timeout, false);
         let pid = left.owner().pid;

@@ -1,6 +1,8 @@
 //! Joins the layers together: store, memory, prefetcher, filesystem, kernel.
 
 use std::future::poll_fn;
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -31,6 +33,7 @@ use super::checks::Given;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
+use super::keeper::{self, Keeper};
 use super::manager;
 use super::metrics_server;
 use super::otlp::Exporter;
@@ -58,7 +61,16 @@ const FEWEST_READS: u16 = 1024;
 /// SIGTERM, or because somebody unmounted it.
 ///
 /// `place` is where.
-pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyhow::Result<()> {
+pub(crate) fn mount(
+    config: &Config,
+    place: Given,
+    keeper: Option<Keeper>,
+    ready: impl FnOnce(),
+) -> anyhow::Result<ExitCode> {
+    let taken = match &place {
+        Given::Kept(kept) => Some(kept.open()?),
+        Given::Device(_) | Given::Folder(_) => None,
+    };
     let max_connections = open_files::make_room(config.max_connections)?;
     cpu_time::make_room();
     let config = &Config { max_connections, ..config.clone() };
@@ -81,8 +93,12 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     for note in disk.iter().flat_map(DiskCache::notes) {
         tracing::warn!("{note}");
     }
-    let client = runtime.block_on(connect(config))?;
-    let question = Question::ask(config, client.clone(), &runtime);
+    let is_taken = taken.is_some();
+    let client = match is_taken {
+        true => runtime.block_on(connect_again(config)),
+        false => runtime.block_on(connect(config))?,
+    };
+    let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
     let measured = Arc::new(MeasuredClient::new(client));
     let limit = config.memory_limit_bytes - config.threads_bytes;
     let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
@@ -99,7 +115,18 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
         prefetch_config(config),
         runtime.handle(),
     );
-    let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config(config), runtime.handle());
+    let mounted_at = taken.as_ref().map_or_else(SystemTime::now, |(_, _, session)| session.mounted_at);
+    let fs_config = FsConfig { mounted_at, ..fs_config(config) };
+    let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config, runtime.handle());
+    let (mut state, mut left) = (None, None);
+    if let Some((handover, kept, session)) = taken {
+        fs = fs.with_handover(Arc::new(handover));
+        left = Some((kept, session));
+    } else if keeper.is_some() {
+        let (handover, file) = keeper::new_state()?;
+        fs = fs.with_handover(Arc::new(handover));
+        state = Some(file);
+    }
     let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));
     let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
     if let Some(writes) = &config.writes {
@@ -145,14 +172,28 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let fuse = fuse_config(config);
+    // A rename that the daemon before has begun is over before programs see the mount again.
+    if is_taken && let Some(leftovers) = &leftovers {
+        runtime.block_on(leftovers.finish_renames());
+    }
     let mount = match place {
+        Given::Kept(kept) => {
+            let (left, session) = left.context("a kept mount has a state")?;
+            let dir = config.target.dir();
+            s3mount_fuse::take_over(fs.clone(), kept.device, (&session, left), dir, &fuse, runtime.handle())
+        }
         Given::Device(device) => s3mount_fuse::serve_device(fs.clone(), device, &fuse, runtime.handle()),
         Given::Folder(point) => s3mount_fuse::mount(fs.clone(), point, &fuse, runtime.handle()),
     };
-    let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
+    let mut mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
+    if let (Some(keeper), Some(state), Some(device)) = (&keeper, &state, mount.take_device()) {
+        let kept = keeper.keep(device.as_fd(), state.as_fd(), &mount);
+        kept.context("cannot give the mount to the process that keeps it")?;
+    }
     // A mount that another process has made has its own.
     let began = mount.id().and_then(|id| by_id(id.number));
-    let warden = began.as_ref().map(warden::start);
+    let holder = keeper.as_ref().and_then(Keeper::holder);
+    let warden = began.as_ref().map(|began| warden::start(began, holder));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
@@ -161,6 +202,9 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
         question.tell(&runtime);
     }
     ready();
+    if is_taken {
+        keeper::log_end_before();
+    }
     if let Some(leftovers) = leftovers {
         leftovers.put_in_order(runtime.handle());
     }
@@ -181,7 +225,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     tracing::info!(reads, read_bytes, gets, fetched_bytes, "unmounted");
     // The process must not wait for GETs whose answers nobody needs any more.
     runtime.shutdown_background();
-    result
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// The shared tier, if the flags ask for one.
@@ -222,6 +266,20 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
         }
     }
     Ok(Arc::new(client))
+}
+
+/// Connects to the store of a mount that a daemon before has served. Programs wait for their files, so it tries until the
+/// store answers: they can be killed meanwhile.
+async fn connect_again(config: &Config) -> Arc<CrtClient> {
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match connect(config).await {
+            Ok(client) => return client,
+            Err(error) => tracing::error!("the mount waits for its store: {error:#}"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
 }
 
 /// The signals that ask the daemon to end.

@@ -34,10 +34,12 @@ const SIGNAL_LEAD: Duration = Duration::from_secs(1);
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
-pub(super) fn start(there: &MountedAt) -> io::Result<Child> {
+/// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing, as long as the holder is
+/// there.
+pub(super) fn start(there: &MountedAt, holder: Option<u32>) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     let numbers = [u64::from(std::process::id()), there.id, there.device].map(|number| number.to_string());
-    command.arg0("s3mount").arg("warden").args(numbers);
+    command.arg0("s3mount").arg("warden").args(numbers).args(holder.map(|holder| holder.to_string()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec these calls allocate nothing and take no lock.
     unsafe {
@@ -60,7 +62,7 @@ pub(super) fn dismiss(mut warden: Child) {
 
 /// Waits until the process `daemon` has ended, and aborts the connection of its mount, if that is still there: the one
 /// with the number `id`, of the connection `device`. Its folder may have another path by then.
-pub(crate) fn run(daemon: u32, id: u64, device: u64) -> anyhow::Result<()> {
+pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> anyhow::Result<()> {
     // What the daemon has open without knowing must not stay open.
     close_all_but(&[]);
     let mut ended = SigSet::empty();
@@ -70,7 +72,23 @@ pub(crate) fn run(daemon: u32, id: u64, device: u64) -> anyhow::Result<()> {
     while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
         ended.wait()?;
     }
+    // Its parent is the holder, until that is gone.
+    if holder.is_some_and(|holder| is_parent_of(holder, daemon)) {
+        return Ok(());
+    }
     by_id(id).filter(|mount| mount.device == device).map_or(Ok(()), |mount| abort(&mount))
+}
+
+/// Whether a process was started by this parent, which lives. A process that has ended has its parent until that parent has
+/// taken note of it.
+fn is_parent_of(parent: u32, pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let started_by = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+    match started_by {
+        Some(number) => number == parent,
+        // Its parent was there to take note of it.
+        None => Path::new(&format!("/proc/{parent}")).exists(),
+    }
 }
 
 /// Whether the first thread of a process has ended, or does so within `limit`.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::assembler::Assembler;
 use super::list_ahead::Walks;
 use crate::FsError;
+use crate::handover::record::OpenFolderRecord;
 use crate::names::Namespace;
 use crate::names::{Fact, Named};
 use crate::numbers::InodeNo;
@@ -35,6 +36,11 @@ impl OpenDirectory {
     /// Opens the directory `prefix`, without reading it. It does not show `hidden_name`.
     pub(super) fn new(ino: InodeNo, prefix: Arc<str>, hidden_name: Option<&'static str>) -> Self {
         Self { ino, prefix: std::sync::Mutex::new(prefix), hidden_name, listing: Mutex::default() }
+    }
+
+    /// As it was left by a daemon before.
+    pub(super) fn with(self, listing: Listing) -> Self {
+        Self { listing: Mutex::new(listing), ..self }
     }
 
     fn lock_prefix(&self) -> MutexGuard<'_, Arc<str>> {
@@ -96,17 +102,32 @@ impl Listing {
     /// Begins the listing anew after the names with smaller numbers than `first`, which its reader has got: a renamed
     /// directory has the same names, except for those that were added and removed meanwhile.
     pub(super) fn go_on_anew(&mut self, first: usize) {
-        let Some(read) = first.checked_sub(self.dropped) else { return self.restart() };
-        let read = read.min(self.names.len());
+        let Some((behind, owed)) = self.kept_upto(first) else { return self.restart() };
+        let owed = owed.into_iter().collect();
+        *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, ..Self::default() };
+    }
+
+    /// The greatest key of the names with smaller numbers than `first`, and the names up to that key that have greater
+    /// numbers. `None` if some of these are not kept any more.
+    pub(super) fn kept_upto(&self, first: usize) -> Option<(String, Vec<String>)> {
+        let read = first.checked_sub(self.dropped)?.min(self.names.len());
         let keys = self.names.range(..read).map(|listed| listed.named.key());
         let behind = keys.max().unwrap_or_default().max(Cow::Borrowed(&*self.dropped_upto)).into_owned();
-        let mut owed = std::mem::take(&mut self.owed);
+        let mut owed = self.owed.clone();
         for listed in self.names.range(..read) {
             owed.remove(&listed.named.name);
         }
         let left = self.names.range(read..).map(|listed| &listed.named).chain(self.assembler.held_back());
         owed.extend(left.filter(|named| *named.key() <= *behind).map(|named| named.name.clone()));
-        *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, ..Self::default() };
+        Some((behind, owed.into_iter().collect()))
+    }
+
+    /// A listing whose first names were read from a daemon before.
+    pub(super) fn behind(record: &OpenFolderRecord) -> Self {
+        let behind = String::from(&*record.behind);
+        let dropped = usize::try_from(record.read).unwrap_or(usize::MAX);
+        let owed = record.owed.iter().cloned().collect();
+        Self { dropped, dropped_upto: behind.clone(), behind, owed, ..Self::default() }
     }
 
     /// Lists the directory `open` up to the name with the number `first`, if there is one. If that name was dropped

@@ -36,6 +36,7 @@ impl Filesystem {
     /// # Errors
     /// The reason why it is no object, or an earlier error.
     pub async fn flush(self: Arc<Self>, handle: FileHandle, closer: impl Closer) -> Result<(), FsError> {
+        self.check_lost(handle)?;
         let Some((ino, file, open)) = self.draft_of_handle(handle) else { return Ok(()) };
         let writer = open.as_ref().and_then(|open| open.writer);
         let is_last = || closer.has_another(ino) == Some(false);
@@ -98,6 +99,7 @@ impl Filesystem {
     /// # Errors
     /// The reason why they are not, or an earlier error.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
+        self.check_lost(handle)?;
         let Some((_, file, _)) = self.draft_of_handle(handle) else { return Ok(()) };
         let _held = self.hold_draft(&file).await;
         if file.verdict(Step::Publish) == Verdict::Skip {

@@ -47,7 +47,11 @@ impl Filesystem {
         let ino = match self.files.get(handle)? {
             OpenFile::Object(open) => open.ino,
             OpenFile::Draft(open) => open.ino,
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => {
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => {
                 return None;
             }
         };

@@ -18,6 +18,7 @@ use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
+use crate::handover::record::OpenAs;
 use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo};
 use crate::tree::inode::Node;
@@ -198,7 +199,11 @@ impl Filesystem {
         self.files.any(|file| match file {
             OpenFile::Object(open) => open.ino == ino,
             OpenFile::Draft(open) => open.ino == ino && !open.how.writes,
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => false,
         })
     }
 
@@ -341,6 +346,9 @@ impl Filesystem {
         }
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
+        if let Some(handle) = handle {
+            self.note_open(handle, ino, OpenAs::Draft { is_cached });
+        }
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
         // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it
         // is under way could come back without these bytes.
@@ -353,7 +361,11 @@ impl Filesystem {
         self.files.any(|file| match file {
             OpenFile::Object(open) => open.ino == ino && !open.is_passthrough,
             OpenFile::Draft(open) => open.ino == ino && open.is_cached,
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => false,
         })
     }
 
@@ -421,8 +433,21 @@ impl Filesystem {
         self.files.any(|open| match open {
             OpenFile::Draft(open) => Arc::ptr_eq(&open.file, file) || Some(open.ino) == ino,
             OpenFile::Object(open) => Some(open.ino) == ino,
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => false,
         })
+    }
+
+    /// # Errors
+    /// `LostDaemon` for a file whose bytes are lost with the daemon that had it open.
+    pub(super) fn check_lost(&self, handle: FileHandle) -> Result<(), FsError> {
+        match self.files.get(handle) {
+            Some(OpenFile::Lost(_)) => Err(FsError::LostDaemon),
+            _ => Ok(()),
+        }
     }
 
     /// The open draft of a handle that may change it, or has made it, and the handle's writer.
@@ -447,7 +472,11 @@ impl Filesystem {
             }
             OpenFile::Draft(open) => open.ino,
             OpenFile::Object(open) => open.ino,
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => {
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => {
                 return None;
             }
         };

@@ -56,7 +56,11 @@ impl Filesystem {
         self.files.filter_map(|file| match file {
             OpenFile::Object(open) => Some(open.ino),
             OpenFile::Draft(open) => Some(open.ino),
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Lost(_) => None,
         })
     }
 }

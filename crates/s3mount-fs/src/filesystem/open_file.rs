@@ -57,6 +57,20 @@ pub(crate) enum OpenFile {
     Keep(Arc<KeepFile>),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
+    /// A file that a daemon before had open, and whose bytes are lost with that daemon.
+    Lost(InodeNo),
+}
+
+impl OpenFile {
+    /// The inode, unless it is one of the daemon's own files.
+    pub(crate) fn ino(&self) -> Option<InodeNo> {
+        match self {
+            OpenFile::Object(open) => Some(open.ino),
+            OpenFile::Draft(open) => Some(open.ino),
+            OpenFile::Lost(ino) => Some(*ino),
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+        }
+    }
 }
 
 /// An open version of an object.

@@ -14,6 +14,7 @@ use crate::FsError;
 use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
+use crate::handover::record::OpenAs;
 use crate::metrics::OpenedAs;
 use crate::numbers::InodeNo;
 use crate::tree::inode::Node;
@@ -30,7 +31,7 @@ pub struct Opening {
 #[derive(Debug)]
 enum Target {
     /// One of the daemon's own files.
-    Own(OpenFile),
+    Own(InodeNo, OpenFile),
     Object(ObjectOpening),
     /// A file that is being written.
     Draft(InodeNo, Arc<DraftFile>),
@@ -76,11 +77,11 @@ impl Filesystem {
         let target = match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
             Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
-                Target::Own(OpenFile::Snapshot(self.show(shown).into()))
+                Target::Own(ino, OpenFile::Snapshot(self.show(shown).into()))
             }
-            Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.instruments.listen()?))),
-            Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
-            Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
+            Some(Control::Events) => Target::Own(ino, OpenFile::Events(Arc::new(self.instruments.listen()?))),
+            Some(Control::Prefetch) => Target::Own(ino, OpenFile::Hints(Arc::default())),
+            Some(Control::Keep) => Target::Own(ino, OpenFile::Keep(Arc::default())),
             None => {
                 let opens = self.opens(ino, pid);
                 self.note_repeated(ino, pid, &opens);
@@ -145,7 +146,11 @@ impl Opening {
     pub fn finish(self, is_passthrough: bool) -> Result<Opened, FsError> {
         let Self { fs, target } = self;
         match target {
-            Target::Own(file) => Ok(Opened::own(fs.files.insert(file))),
+            Target::Own(ino, file) => {
+                let handle = fs.files.insert(file);
+                fs.note_open(handle, ino, OpenAs::Own);
+                Ok(Opened::own(handle))
+            }
             Target::Draft(ino, file) => fs.opened_draft(ino, &file, WriteOpen::default(), None),
             Target::Object(opening) => fs.open_object(&opening, is_passthrough),
         }
@@ -187,6 +192,11 @@ impl Filesystem {
         let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, pages);
         let open = Arc::new(open);
         let handle = self.files.insert(OpenFile::Object(open.clone()));
+        let as_what = match mode {
+            _ if is_passthrough => OpenAs::Passthrough(None),
+            mode => OpenAs::Object { is_direct: mode == OpenMode::Direct },
+        };
+        self.note_open(handle, ino, as_what);
         let opened = Opened { handle, mode, keep_cache, is_random_map };
         if !self.allows_writes() {
             return Ok(opened);

@@ -34,6 +34,12 @@ impl<T: Clone> HandleTable<T> {
         handle
     }
 
+    /// Gives `opened` the handle that the kernel has for it. Later handles are other ones.
+    pub(crate) fn insert_at(&self, handle: FileHandle, opened: T) {
+        self.next.fetch_max(handle.0 + 1, Ordering::Relaxed);
+        self.write().insert(handle, opened);
+    }
+
     /// The entry of a handle.
     pub(crate) fn get(&self, handle: FileHandle) -> Option<T> {
         self.read().get(&handle).cloned()

@@ -9,9 +9,10 @@ mod attributes;
 pub(crate) mod draft;
 mod oldest;
 mod outdated;
+mod recorded;
 pub(crate) mod renamed;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;
+use crate::handover::Handover;
 use crate::names::Target;
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open::open_clock::OpenClock;
@@ -126,6 +128,8 @@ struct Tables {
     by_name: HashTable<InodeNo>,
     hasher: RandomState,
     next: InodeNo,
+    /// How many drafts have got a number of their own.
+    drafts_made: u64,
     opens: OpenClock,
     /// Outdated inodes by directory. The kernel does not know yet that they are outdated.
     outdated: BTreeMap<InodeNo, Vec<InodeNo>>,
@@ -136,6 +140,10 @@ struct Tables {
     by_age: VecDeque<InodeNo>,
     /// Whether the kernel knows too many files.
     are_too_many: bool,
+    /// Takes notes for the next daemon, if there is to be one.
+    handover: Option<Arc<Handover>>,
+    /// Drafts of the daemon before, which the kernel still knows.
+    lost: HashSet<InodeNo>,
 }
 
 /// The hash of an inode's parent and name.
@@ -189,6 +197,7 @@ impl Tables {
         if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == ino) {
             entry.remove();
         }
+        self.record(ino);
     }
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
@@ -233,11 +242,14 @@ impl InodeTable {
             )]
             hasher: RandomState::new(),
             next: FIRST_FREE,
+            drafts_made: 0,
             opens: OpenClock::default(),
             outdated: BTreeMap::new(),
             replaced: Vec::new(),
             by_age: VecDeque::new(),
             are_too_many: false,
+            handover: None,
+            lost: HashSet::new(),
         };
         Self {
             tables: Mutex::new(tables),
@@ -355,12 +367,13 @@ impl InodeTable {
                     known.is_outdated = false;
                     return Some(Tables::directory_attr(ino, self.mounted_at));
                 }
-                let ino = tables.take_number();
+                let ino = tables.take_number(parent, name, None);
                 let prefix = Arc::from(format!("{prefix}{name}/"));
                 let known =
                     Directory { prefix, parent, name: Arc::from(name), lookups: 1, is_outdated: false };
                 tables.set_newest(ino, parent, name);
                 tables.directories.insert(ino, known);
+                tables.record(ino);
                 Tables::directory_attr(ino, self.mounted_at)
             }
             Target::File(File { object, size, mtime }) => {
@@ -374,7 +387,7 @@ impl InodeTable {
                     known.update(millis(*mtime), found);
                     return Some(known.attr(ino));
                 }
-                let ino = tables.take_number();
+                let ino = tables.take_number(parent, name, Some(etag));
                 let known = Version {
                     parent,
                     text: format!("{name}{etag}").into(),
@@ -390,6 +403,7 @@ impl InodeTable {
                 let attr = known.attr(ino);
                 tables.set_newest(ino, parent, name);
                 tables.versions.insert(ino, known);
+                tables.record(ino);
                 if tables.note_new(ino, self.limit) {
                     self.has_too_many.notify_one();
                 }
@@ -401,6 +415,9 @@ impl InodeTable {
     /// Drops `count` of the look-ups that gave an inode to the kernel.
     pub(crate) fn forget(&self, ino: InodeNo, count: u64) {
         let mut tables = self.lock();
+        if tables.lost.remove(&ino) {
+            tables.record(ino);
+        }
         let is_gone = match tables.versions.get_mut(&ino) {
             Some(known) => {
                 known.lookups = known.lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
@@ -426,6 +443,7 @@ impl InodeTable {
         tables.versions.remove(&ino);
         tables.directories.remove(&ino);
         let draft = tables.drafts.remove(&ino);
+        tables.record(ino);
         tables.note_forgotten(self.limit);
         tables.give_back();
         drop(tables);
@@ -452,12 +470,6 @@ impl InodeTable {
 }
 
 impl Tables {
-    fn take_number(&mut self) -> InodeNo {
-        let number = self.next;
-        self.next.0 += 1;
-        number
-    }
-
     /// Shrinks the tables when most of the files are forgotten.
     fn give_back(&mut self) {
         let len = self.versions.len();

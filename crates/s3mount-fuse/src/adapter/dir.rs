@@ -81,12 +81,15 @@ impl Adapter {
                 Ok(page) => page,
                 Err(error) => return reply.error(request.errno(ino, &error)),
             };
+            let mut last = None;
             for DirEntry { name, kind, ino, next } in page {
                 let ino = ino.map_or(UNKNOWN_INO, |ino| INodeNo(ino.0));
                 if reply.add(ino, next.0, file_type(kind), &name) {
                     break;
                 }
+                last = Some(next);
             }
+            note_listed(&fs, fs_handle(fh), last);
             reply.ok();
             request.done();
         });
@@ -105,14 +108,15 @@ impl Adapter {
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let (handle, mut shown, mut counted) = (fs_handle(fh), 0, Vec::new());
+            let (handle, mut last, mut counted) = (fs_handle(fh), None, Vec::new());
             let added = match fs.readdir_with_attributes(handle, DirOffset(offset), most).await {
-                Ok(page) => add_entries(&fs, handle, page, &reply, (&mut shown, &mut counted)).await,
+                Ok(page) => add_entries(&fs, handle, page, &reply, (&mut last, &mut counted)).await,
                 Err(error) => Err(error),
             };
+            note_listed(&fs, handle, last);
             match (added, reply.take()) {
                 // Who asks for more gets the error.
-                (Err(error), Some(reply)) if shown == 0 => reply.error(request.errno(ino, &error)),
+                (Err(error), Some(reply)) if last.is_none() => reply.error(request.errno(ino, &error)),
                 (_, Some(reply)) => {
                     reply.ok();
                     request.done();
@@ -130,14 +134,21 @@ fn unknown(kind: FileKind) -> Attr {
     Attr::new(ino, kind, (0, mtime), Duration::ZERO)
 }
 
-/// Adds names with their attributes to a reply until it is full, or its caller was killed. `shown` is how many it
-/// has, and `counted` which of their inodes the kernel counts as looked up once it has the reply.
+/// Notes for the next daemon how far a directory was read.
+fn note_listed(fs: &Filesystem, handle: s3mount_fs::FileHandle, last: Option<DirOffset>) {
+    if let Some(last) = last {
+        fs.note_listed(handle, last);
+    }
+}
+
+/// Adds names with their attributes to a reply until it is full, or its caller was killed. `last` is the place after
+/// the last one that it has, and `counted` which of their inodes the kernel counts as looked up once it has the reply.
 async fn add_entries(
     fs: &Filesystem,
     handle: s3mount_fs::FileHandle,
     page: Vec<DirEntry>,
     reply: &SharedReply<ReplyDirectoryPlus>,
-    (shown, counted): (&mut usize, &mut Vec<s3mount_fs::InodeNo>),
+    (last, counted): (&mut Option<DirOffset>, &mut Vec<s3mount_fs::InodeNo>),
 ) -> Result<(), FsError> {
     for DirEntry { name, kind, ino, next } in page {
         let (node, attr, ttl) = match ino {
@@ -160,7 +171,7 @@ async fn add_entries(
             }
             break;
         }
-        *shown += 1;
+        *last = Some(next);
         if is_counted {
             counted.push(attr.ino);
         }

@@ -3,9 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use fuser::{
-    BackingId, Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request,
-};
+use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request};
 use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 
 use super::convert::{fs_handle, fs_inode};
@@ -14,13 +12,14 @@ use super::{Adapter, Mounted};
 use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 use crate::modes::Grant;
-use crate::passthrough::Passthrough;
+use crate::passthrough::{Backing, Passthrough};
 
 /// An OPEN of the kernel, without its reply.
 struct Open {
     flags: OpenFlags,
     request: PendingRequest,
     mounted: Arc<Mounted>,
+    fs: Arc<Filesystem>,
 }
 
 impl Adapter {
@@ -37,7 +36,7 @@ impl Adapter {
             Ok(opening) => opening,
             Err(error) => return reply.error(request.errno(ino, &error)),
         };
-        let open = Open { flags, request, mounted: self.mounted.clone() };
+        let open = Open { flags, request, mounted: self.mounted.clone(), fs: self.fs.clone() };
         let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
             open.finish(ino, opening, Grant::Daemon, reply);
             return;
@@ -88,8 +87,8 @@ fn close(
 
 impl Open {
     /// Opens the file, and answers. Returns whether it is open.
-    fn finish(self, ino: INodeNo, opening: Opening, grant: Grant<BackingId>, reply: ReplyOpen) -> bool {
-        let Self { flags, request, mounted } = self;
+    fn finish(self, ino: INodeNo, opening: Opening, grant: Grant<Backing>, reply: ReplyOpen) -> bool {
+        let Self { flags, request, mounted, fs } = self;
         let opened = match opening.finish(matches!(grant, Grant::Passthrough(_))) {
             Ok(opened) => opened,
             Err(error) => {
@@ -111,7 +110,8 @@ impl Open {
                 let is_direct = opened.mode == OpenMode::Direct || flags.0 & libc::O_DIRECT != 0;
                 let mut answer = FopenFlags::empty();
                 answer.set(FopenFlags::FOPEN_DIRECT_IO, is_direct);
-                reply.opened_passthrough(FileHandle(opened.handle.0), answer, &backing);
+                fs.note_backing(opened.handle, fs_inode(ino), backing.id());
+                backing.answer(reply, FileHandle(opened.handle.0), answer);
             }
         }
         request.done();

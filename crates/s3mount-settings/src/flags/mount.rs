@@ -308,6 +308,14 @@ pub struct MountArgs {
     #[arg(short, long, help_heading = RUNNING)]
     pub foreground: bool,
 
+    /// Keep the mount when its daemon is killed: another daemon goes on, and readers only wait.
+    ///
+    /// A small parent process keeps the mount, and starts the program again when it ends by a crash, by SIGKILL, or because
+    /// memory was short. Open files, maps, working directories and the page cache stay, and calls under way get their
+    /// answers. Files that were being written fail with EIO. Takes root and Linux 6.9. See docs/RUNNING.md.
+    #[arg(long, help_heading = RUNNING, hide_short_help = true)]
+    pub(crate) keep_alive: bool,
+
     /// Listen on a Unix socket at this path for hints and queries.
     ///
     /// It serves programs that cannot write to .s3mount/prefetch in the mount. Hints follow a first

@@ -41,7 +41,7 @@ impl Target {
     }
 
     /// The folder, if this process mounts by itself.
-    pub(crate) fn dir(&self) -> Option<&Path> {
+    pub fn dir(&self) -> Option<&Path> {
         match self {
             Self::Dir(dir) => Some(dir),
             Self::Device(_) => None,

@@ -70,6 +70,7 @@ impl InodeTable {
             known.text = format!("{}{}", &known.text[..name_len], file.object.etag().as_str()).into();
             (known.modified, known.found) = (millis(file.mtime), Some(Box::new(found)));
         }
+        tables.record(ino);
         Replacing { table: self, ino }
     }
 }

@@ -38,7 +38,9 @@ impl Tables {
             }
             return ino;
         }
-        let ino = self.take_number();
+        // Another draft of this name is another file.
+        self.drafts_made += 1;
+        let ino = self.take_number(parent, name, Some(&format!("\0{}", self.drafts_made)));
         let known = DraftNode {
             parent,
             name: Arc::from(name),
@@ -49,6 +51,7 @@ impl Tables {
         };
         self.set_newest(ino, parent, name);
         self.drafts.insert(ino, known);
+        self.record(ino);
         file.note_ino(ino);
         ino
     }
@@ -65,6 +68,7 @@ impl Tables {
             has_age: true,
         };
         self.drafts.insert(ino, draft);
+        self.record(ino);
         file.note_ino(ino);
         true
     }
@@ -156,6 +160,7 @@ impl InodeTable {
             found: found.map(Box::new),
         };
         tables.versions.insert(ino, now);
+        tables.record(ino);
         if !known.has_age && tables.note_new(ino, self.limit) {
             self.has_too_many.notify_one();
         }
@@ -180,7 +185,12 @@ impl InodeTable {
     /// Whether the kernel may have pages of the inode from before its version was written. Clears the mark.
     pub(crate) fn take_old_pages(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();
-        tables.versions.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.may_have_old_pages))
+        let known = tables.versions.get_mut(&ino);
+        let has_old = known.is_some_and(|known| std::mem::take(&mut known.may_have_old_pages));
+        if has_old {
+            tables.record(ino);
+        }
+        has_old
     }
 
     /// Whether look-ups of its name return this inode.

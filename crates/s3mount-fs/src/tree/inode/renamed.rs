@@ -123,6 +123,7 @@ impl InodeTable {
                 *is_outdated = false;
             }
             tables.outdate(to.0, ino);
+            tables.record(ino);
             drop(tables);
             self.has_outdated.notify_one();
             return;
@@ -135,6 +136,7 @@ impl InodeTable {
             tables.move_prefixes(&old, &prefix);
         }
         tables.set_newest(ino, parent, name);
+        tables.record(ino);
     }
 
     /// Gives the inodes of `moved` objects their new ETags. The inode of another version of such an object is outdated.
@@ -149,6 +151,7 @@ impl InodeTable {
             let Some(version) = tables.versions.get_mut(&ino) else { continue };
             if version.is(from.etag(), *size) {
                 version.set_text(name, to.etag().as_str());
+                tables.record(ino);
             } else {
                 tables.remove_newest(folder, name);
                 tables.outdate(folder, ino);

@@ -1,0 +1,351 @@
+//! The parent of a daemon, which keeps its mount and starts another daemon when it is killed (`--keep-alive`).
+//!
+//! The kernel keeps a mount while anybody has its device open. Requests wait meanwhile. So this process has the device
+//! open, and the file with what the kernel was given, and does nothing else: it has one thread, reads no request, and
+//! passes on signals. When the daemon ends other than by its own will, it starts the program at the same path again, with
+//! both files.
+//!
+//! A daemon is dead once none of its threads can read a request any more. A thread that tells the kernel of a name may
+//! wait inside the kernel for a folder's lock, whose holder waits for the daemon: it never ends by itself, and the next
+//! daemon frees it by its answer. So a process whose first thread has ended, and whose other threads all wait in the
+//! kernel, counts as dead.
+#![expect(unsafe_code, reason = "a process that is started with open files")]
+
+use std::ffi::OsString;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
+};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use s3mount_settings::resolved::Config;
+use s3mount_system::mounts::by_id;
+use s3mount_system::unmounting::detach;
+
+use super::keeper::{BEFORE, DEVICE, HOLDER, OOM_SCORE, OOM_SCORE_FILE, STATE};
+use super::{logging, manager};
+
+/// How often it is looked whether a daemon is dead whose threads wait in the kernel.
+const LOOK_MS: u16 = 100;
+
+/// A daemon that is killed so often within this time is not started again.
+const MOST_DEATHS: usize = 3;
+const DEATHS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The exit code of a daemon that asks to be replaced by the program that is at its path now.
+pub(crate) const REPLACE: u8 = 75;
+
+/// The first number of the descriptors that a daemon inherits. Those before are the standard streams.
+const FIRST: RawFd = 3;
+
+/// The signals that are passed on to the daemon.
+const PASSED_ON: [Signal; 5] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
+
+/// How to start a daemon.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    args: Vec<OsString>,
+    folder: Option<PathBuf>,
+    /// The descriptor that the mount was passed on, if another process has mounted.
+    passed: Option<RawFd>,
+}
+
+impl Program {
+    /// The program that this process runs, with its arguments, in the folder where it is.
+    pub(crate) fn this(config: &Config) -> anyhow::Result<Self> {
+        let path = std::env::current_exe().context("cannot find out which program this is")?;
+        let (args, folder) = (std::env::args_os().collect(), std::env::current_dir().ok());
+        Ok(Self { path, args, folder, passed: config.target.device() })
+    }
+
+    /// Starts a daemon, which inherits `kept`.
+    fn start(&self, kept: &[&OwnedFd], ended: Option<&str>, score: Option<&str>) -> io::Result<Pid> {
+        let mut command = Command::new(&self.path);
+        if let Some((program, args)) = self.args.split_first() {
+            command.arg0(program).args(args);
+        }
+        if let Some(folder) = self.folder.as_deref().filter(|folder| folder.is_dir()) {
+            command.current_dir(folder);
+        }
+        // High numbers, so that none is in the place of another.
+        let mut highest = FIRST + 8;
+        highest = highest.max(self.passed.unwrap_or_default() + 1);
+        let sources: Vec<OwnedFd> =
+            kept.iter().map(|kept| duplicate(kept, highest)).collect::<io::Result<_>>()?;
+        // The descriptor that was passed on keeps its number.
+        let first = self.passed.map_or(FIRST, |passed| passed.max(FIRST) + 1);
+        let numbers: Vec<RawFd> = sources.iter().map(|source| source.as_raw_fd()).collect();
+        command.env(HOLDER, format!("{first}-{}", first as usize + numbers.len()));
+        command.env_remove("NOTIFY_SOCKET").env_remove("FDSTORE");
+        match ended {
+            Some(ended) => command.env(BEFORE, ended),
+            None => command.env_remove(BEFORE),
+        };
+        if let Some(score) = score {
+            command.env(OOM_SCORE, score);
+        }
+        // SAFETY: between fork and exec these calls allocate nothing and take no lock.
+        unsafe {
+            command.pre_exec(move || {
+                sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+                for (number, source) in (first..).zip(&numbers) {
+                    if nix::libc::dup2(*source, number) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        // It is waited for by its number.
+        Ok(Pid::from_raw(child.id().cast_signed()))
+    }
+}
+
+/// Another number for an open file, `least` or more.
+fn duplicate(file: &OwnedFd, least: RawFd) -> io::Result<OwnedFd> {
+    let number = fcntl(file, FcntlArg::F_DUPFD_CLOEXEC(least))?;
+    // SAFETY: the kernel has just opened it for this.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// What a daemon has told.
+#[derive(Debug, Default)]
+struct Told {
+    device: Option<OwnedFd>,
+    state: Option<OwnedFd>,
+    mount: Option<u64>,
+    is_ready: bool,
+}
+
+/// How a daemon has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Exited(u8),
+    Killed(Signal),
+    /// Its first thread has ended, and others wait in the kernel.
+    Stuck,
+}
+
+impl Ended {
+    fn text(self) -> String {
+        match self {
+            Self::Exited(REPLACE) => "has made way for another program".to_owned(),
+            Self::Exited(code) => format!("has ended with exit code {code}"),
+            Self::Killed(signal) => format!("was killed by {signal}"),
+            Self::Stuck => "was killed".to_owned(),
+        }
+    }
+}
+
+/// Starts a daemon, and another one whenever it is killed. Calls `ready` once the mount answers. Returns the exit code
+/// of the daemon that has ended by its own will.
+///
+/// # Errors
+/// Those of starting it. A mount whose daemons are killed again and again is taken down.
+pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) -> anyhow::Result<ExitCode> {
+    let mut signals = SigSet::empty();
+    PASSED_ON.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| signals.add(signal));
+    signals.thread_block()?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let score = lower_oom_score();
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    let (mut told, mut deaths, mut ended) = (Told::default(), Vec::new(), None);
+    loop {
+        let kept: Vec<_> =
+            [Some(&theirs), told.device.as_ref(), told.state.as_ref()].into_iter().flatten().collect();
+        let before = ended.map(Ended::text);
+        let daemon = program.start(&kept, before.as_deref(), score.as_deref());
+        let daemon = daemon.with_context(|| format!("cannot start {}", program.path.display()))?;
+        let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
+        let mount = told.mount.and_then(by_id);
+        let is_kept =
+            told.device.is_some() && told.state.is_some() && (mount.is_some() || told.mount.is_none());
+        let is_over = match how {
+            Ended::Exited(0) => true,
+            Ended::Exited(_) | Ended::Killed(_) | Ended::Stuck => was_asked || !is_kept,
+        };
+        if is_over {
+            if let Some(mount) = mount.filter(|_| how != Ended::Exited(0)) {
+                detach(&mount)?;
+            }
+            return Ok(match how {
+                Ended::Exited(code) => ExitCode::from(code),
+                Ended::Killed(signal) => ExitCode::from(128_u8.saturating_add(signal as u8)),
+                Ended::Stuck => ExitCode::FAILURE,
+            });
+        }
+        if how != Ended::Exited(REPLACE) {
+            let now = Instant::now();
+            deaths.retain(|death| now.duration_since(*death) < DEATHS_WITHIN);
+            deaths.push(now);
+        }
+        if deaths.len() >= MOST_DEATHS {
+            let text = format!(
+                "{MOST_DEATHS} daemons were killed within {DEATHS_WITHIN:?}, the last one {}; the mount at {} is \
+                 taken down",
+                how.text(),
+                config.target
+            );
+            if told.is_ready && !config.foreground {
+                logging::start(config)?;
+                tracing::error!("{text}");
+            }
+            // All who wait get ENOTCONN once nobody has the device open.
+            drop((told.device.take(), told.state.take()));
+            mount.as_ref().map_or(Ok(()), detach)?;
+            anyhow::bail!(text);
+        }
+        ended = Some(how);
+    }
+}
+
+/// Lets the machine end others before this process when memory is short. Returns the score that it had.
+fn lower_oom_score() -> Option<String> {
+    let before = std::fs::read_to_string(OOM_SCORE_FILE).ok()?;
+    std::fs::write(OOM_SCORE_FILE, "-1000").ok()?;
+    Some(before.trim().to_owned())
+}
+
+/// Waits until the daemon is dead. Returns how it has ended, and whether it was asked to.
+fn watch(
+    daemon: Pid,
+    socket: &OwnedFd,
+    signals: &SignalFd,
+    told: &mut Told,
+    ready: &mut impl FnMut(),
+) -> anyhow::Result<(Ended, bool)> {
+    let mut was_asked = false;
+    loop {
+        let mut polled =
+            [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, LOOK_MS) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            let Ok(signal) = Signal::try_from(signal.ssi_signo.cast_signed()) else { continue };
+            if signal != Signal::SIGCHLD {
+                was_asked |= signal != Signal::SIGUSR2;
+                // It fails for a daemon that has ended.
+                let _ = kill(daemon, signal);
+            }
+        }
+        let was_ready = told.is_ready;
+        while listen(socket, told)? {}
+        if told.is_ready && !was_ready {
+            ready();
+        }
+        // Daemons whose threads waited in the kernel end later than they count as dead.
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == daemon => {
+                    while listen(socket, told)? {}
+                    return Ok((Ended::Exited(code as u8), was_asked));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == daemon => {
+                    while listen(socket, told)? {}
+                    return Ok((Ended::Killed(signal), was_asked));
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        if is_stuck(daemon) {
+            return Ok((Ended::Stuck, was_asked));
+        }
+    }
+}
+
+/// The state of a thread, as /proc shows it.
+fn state_of(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether the first thread of a process has ended, and all others wait inside the kernel, where no signal reaches them.
+fn is_stuck(pid: Pid) -> bool {
+    let folder = format!("/proc/{pid}");
+    let state = |path: PathBuf| state_of(&std::fs::read_to_string(path.join("stat")).unwrap_or_default());
+    if state(PathBuf::from(&folder)) != Some('Z') {
+        return false;
+    }
+    let Ok(threads) = std::fs::read_dir(format!("{folder}/task")) else { return false };
+    let states: Vec<_> = threads.flatten().filter_map(|thread| state(thread.path())).collect();
+    states.iter().all(|state| matches!(state, 'Z' | 'X' | 'D')) && states.contains(&'D')
+}
+
+/// Takes one message of a daemon. Returns whether there was one.
+fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
+    let mut bytes = [0; 4096];
+    let mut space = cmsg_space!([RawFd; 4]);
+    let (len, files) = {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut files = Vec::new();
+        for control in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(numbers) = control {
+                // SAFETY: the kernel has just opened them for this.
+                files.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+            }
+        }
+        (message.bytes, files)
+    };
+    let text = String::from_utf8_lossy(&bytes[..len]);
+    let mut states = Vec::new();
+    for line in text.lines() {
+        match line.split_once('=') {
+            Some(("FDNAME", name)) => {
+                let file = files.first().map(OwnedFd::try_clone).transpose()?;
+                match name {
+                    DEVICE => told.device = file,
+                    STATE => told.state = file,
+                    _ => {}
+                }
+            }
+            Some(("X_MOUNT", id)) => told.mount = id.parse().ok(),
+            Some(("FDSTORE", _)) | None => {}
+            Some((name, value)) => {
+                told.is_ready |= (name, value) == ("READY", "1");
+                states.push(line);
+            }
+        }
+    }
+    // A service manager that has started this process hears what its daemon says.
+    if !states.is_empty() {
+        manager::tell(&states.join("\n"));
+    }
+    Ok(true)
+}
+
+/// Checks whether a mount can be kept.
+///
+/// # Errors
+/// Says why not.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        nix::unistd::geteuid().is_root() || config.target.device().is_some(),
+        "--keep-alive takes root, or a descriptor of FUSE in place of the folder: fusermount3 does not give a mount to \
+         another daemon; leave the flag out, or run s3mount as root"
+    );
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Who keeps the mount should this daemon end: the holder that `--keep-alive` starts, or systemd.
+//!
+//! Both keep two descriptors, the device and the file with what the kernel was given, and give them to the next daemon.
+//! Both are told by the datagrams of sd_notify(3). The holder takes them on a socket that the daemon inherits, and the
+//! daemon finds what was kept on the descriptors after that socket; systemd has names for both (`FDSTORE`, `LISTEN_FDS`).
+#![expect(unsafe_code, reason = "numbers become open files")]
+
+use std::env::var;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+
+use anyhow::{Context, ensure};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use rustix::fs::{MemfdFlags, memfd_create};
+use s3mount_fs::{Handover, Left};
+use s3mount_fuse::{KeptSession, Mount};
+use s3mount_system::terminal;
+
+use super::manager;
+
+/// Tells a daemon that it has a holder: the number of the socket, and the number after the last kept descriptor.
+pub(super) const HOLDER: &str = "S3MOUNT_HOLDER";
+
+/// Tells the next daemon how the one before has ended.
+pub(super) const BEFORE: &str = "S3MOUNT_BEFORE";
+
+/// Tells the daemon the out-of-memory score that it had before its holder lowered its own.
+pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
+
+/// The names of the kept descriptors.
+pub(super) const DEVICE: &str = "s3mount-device";
+pub(super) const STATE: &str = "s3mount-state";
+
+/// Where a process sets its out-of-memory score.
+pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
+
+/// What the daemon before has left.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) device: OwnedFd,
+    state: File,
+}
+
+/// Who keeps the mount.
+#[derive(Debug)]
+pub(crate) enum Keeper {
+    /// The parent of this process, on this socket.
+    Holder(OwnedFd),
+    Systemd,
+}
+
+/// The numbers of the descriptors that this process has from its keeper.
+pub(crate) fn descriptors() -> Vec<RawFd> {
+    match var(HOLDER).ok().and_then(|numbers| range(&numbers)) {
+        Some((first, end)) => (first..end).collect(),
+        None => sd_notify::listen_fds().map(Iterator::collect).unwrap_or_default(),
+    }
+}
+
+fn range(numbers: &str) -> Option<(RawFd, RawFd)> {
+    let (first, end) = numbers.split_once('-')?;
+    Some((first.parse().ok()?, end.parse().ok()?))
+}
+
+/// Takes over a descriptor that this process was started with.
+fn take(number: RawFd) -> anyhow::Result<OwnedFd> {
+    ensure!(
+        std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok(),
+        "descriptor {number} is not open, which {HOLDER} names: do not set this variable"
+    );
+    // SAFETY: the descriptor is open, as /proc has just shown. It was there when this process started, so nothing in
+    // this process owns it.
+    let owned = unsafe { OwnedFd::from_raw_fd(number) };
+    fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(owned)
+}
+
+/// Finds out who keeps the mount of this process, if anybody does, and what was kept.
+///
+/// # Errors
+/// Those of an environment that no keeper has made.
+pub(crate) fn find() -> anyhow::Result<Option<(Keeper, Option<Kept>)>> {
+    if let Ok(numbers) = var(HOLDER) {
+        let (first, end) = range(&numbers).with_context(|| format!("{HOLDER}={numbers} is not s3mount's"))?;
+        let kept = match end - first {
+            1 => None,
+            3 => Some(Kept { device: take(first + 1)?, state: take(first + 2)?.into() }),
+            _ => anyhow::bail!("{HOLDER}={numbers} is not s3mount's"),
+        };
+        let socket = take(first)?;
+        manager::set_holder(socket.try_clone()?);
+        // Who starts programs lowers nobody's score but its own.
+        if let Ok(score) = var(OOM_SCORE) {
+            let _ = std::fs::write(OOM_SCORE_FILE, score);
+        }
+        return Ok(Some((Keeper::Holder(socket), kept)));
+    }
+    let room = var("FDSTORE").ok().and_then(|room| room.parse::<u32>().ok()).unwrap_or_default();
+    if room < 2 || var("NOTIFY_SOCKET").is_err() {
+        return Ok(None);
+    }
+    let (mut device, mut state) = (None, None);
+    for (number, name) in sd_notify::listen_fds_with_names().into_iter().flatten() {
+        match &*name {
+            DEVICE => device = Some(take(number)?),
+            STATE => state = Some(take(number)?),
+            _ => {}
+        }
+    }
+    let kept = device.zip(state).map(|(device, state)| Kept { device, state: state.into() });
+    Ok(Some((Keeper::Systemd, kept)))
+}
+
+impl Kept {
+    /// What the daemon before has left, read from its file, which this daemon goes on to write.
+    ///
+    /// # Errors
+    /// Those of a state that this build can't read.
+    pub(crate) fn open(&self) -> anyhow::Result<(Handover, Left, KeptSession)> {
+        let (handover, left) = Handover::open(self.state.try_clone()?, seed()?)?;
+        let session = left.session().and_then(KeptSession::read);
+        let session = session.context("the daemon before has left no session with the kernel")?;
+        Ok((handover, left, session))
+    }
+}
+
+fn seed() -> io::Result<[u8; 16]> {
+    let mut seed = [0; 16];
+    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut seed)?;
+    Ok(seed)
+}
+
+/// A file in memory for what the kernel is given.
+///
+/// # Errors
+/// Those of a machine without memory.
+pub(crate) fn new_state() -> anyhow::Result<(Handover, File)> {
+    let file = File::from(memfd_create(STATE, MemfdFlags::CLOEXEC).context("cannot make a file in memory")?);
+    Ok((Handover::create(file.try_clone()?, seed()?)?, file))
+}
+
+impl Keeper {
+    /// Has the mount kept from now on, and what the kernel is given, in `state`.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2).
+    pub(crate) fn keep(
+        &self,
+        device: BorrowedFd<'_>,
+        state: BorrowedFd<'_>,
+        mount: &Mount,
+    ) -> io::Result<()> {
+        for (name, descriptor) in [(DEVICE, device), (STATE, state)] {
+            self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), descriptor)?;
+        }
+        if let (Self::Holder(_), Some(id)) = (self, mount.id()) {
+            manager::tell(&format!("X_MOUNT={}\n", id.number));
+        }
+        Ok(())
+    }
+
+    fn send(&self, text: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let (bytes, files) = ([IoSlice::new(text.as_bytes())], [descriptor.as_raw_fd()]);
+        let message = [ControlMessage::ScmRights(&files)];
+        match self {
+            Self::Holder(socket) => {
+                sendmsg::<()>(socket.as_raw_fd(), &bytes, &message, MsgFlags::MSG_NOSIGNAL, None)?;
+            }
+            Self::Systemd => {
+                let path = var("NOTIFY_SOCKET").unwrap_or_default();
+                let address = match path.strip_prefix('@') {
+                    Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
+                    None => UnixAddr::new(path.as_str())?,
+                };
+                let socket = UnixDatagram::unbound()?;
+                sendmsg(socket.as_raw_fd(), &bytes, &message, MsgFlags::MSG_NOSIGNAL, Some(&address))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process that keeps the mount, if it is the parent of this one.
+    pub(crate) fn holder(&self) -> Option<u32> {
+        matches!(self, Self::Holder(_)).then(std::os::unix::process::parent_id)
+    }
+}
+
+/// Logs why another daemon had to take over.
+pub(crate) fn log_end_before() {
+    match var(BEFORE) {
+        Ok(how) => tracing::warn!("the daemon before {how}; this one goes on with its mount"),
+        Err(_) => tracing::warn!("the daemon before has ended; this one goes on with its mount"),
+    }
+}
+
+/// Says that standard error is of no use any more, as for any daemon.
+pub(crate) fn leave_terminal() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stderr(&null);
+    } else {
+        terminal::notice("/dev/null can't be opened");
+    }
+}

@@ -1,0 +1,348 @@
+//! What a daemon leaves to the one that takes over from it: what the kernel was given, and still has.
+//!
+//! The kernel keeps a mount for as long as any process holds its `/dev/fuse`, and with it every inode, every open file
+//! and the pages of its cache. It never tells a daemon what it keeps. So each of these is noted in a file in memory,
+//! which outlives the daemon, before the answer that gives it to the kernel is sent:
+//!
+//! - open files and open directories ([`OpenRecord`], [`OpenFolderRecord`]);
+//! - directories, because a working directory can't be looked up again;
+//! - files that are open, or whose number is not the one that a look-up would give them ([`NodeRecord`]).
+//!
+//! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
+//! looks the name up again and gets the number that it knows, and its pages stay.
+//!
+//! - [`log`]: the file;
+//! - [`record`]: what the records say.
+
+mod log;
+pub(crate) mod record;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+
+use sha2::{Digest as _, Sha256};
+
+use self::log::{Key, Log, Said};
+use self::record::{
+    KnownNode, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs, OpenFolderRecord, OpenRecord, Record, SESSION,
+};
+use crate::numbers::{FIRST_FREE, FileHandle, InodeNo};
+use crate::sync::{Mutex, MutexGuard, lock};
+
+/// The most directories that have a record, and the most files that have one without being open.
+const MOST_NODES: usize = 100_000;
+
+/// Why a log can't be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum HandoverError {
+    /// The file can't be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Another build has written it in another form.
+    #[error("the daemon before has left its state in form {found}, and this build reads form {known}")]
+    OtherVersion {
+        /// Its form.
+        found: u32,
+        /// The form that this build reads.
+        known: u32,
+    },
+    /// It was not written by a daemon.
+    #[error("the file holds no state of a daemon")]
+    NoLog,
+    /// A record says what this build does not know.
+    #[error("the state of the daemon before has a record that this build does not know")]
+    NoRecord,
+}
+
+impl From<bytes::TryGetError> for HandoverError {
+    fn from(_: bytes::TryGetError) -> Self {
+        Self::NoRecord
+    }
+}
+
+/// The numbers of inodes: keyed hashes of what they stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers([u8; 16]);
+
+impl Numbers {
+    /// The number of a directory (no ETag) or of a version. `tries` counts the numbers that others have.
+    pub(crate) fn of(self, parent: InodeNo, name: &str, etag: Option<&str>, tries: u32) -> InodeNo {
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        hash.update(tries.to_le_bytes());
+        hash.update(parent.0.to_le_bytes());
+        // A name has no slash, so no two pairs are one text.
+        hash.update(name.as_bytes());
+        if let Some(etag) = etag {
+            hash.update(b"/");
+            hash.update(etag.as_bytes());
+        }
+        let first = hash.finalize()[..8].try_into().unwrap_or_default();
+        // No program takes an inode number for a negative one.
+        InodeNo((u64::from_le_bytes(first) >> 1).max(FIRST_FREE.0))
+    }
+}
+
+/// The records, and how many there are of each kind.
+#[derive(Debug)]
+struct Records {
+    log: Log,
+    /// How often each inode is open.
+    open: HashMap<InodeNo, usize>,
+    folders: usize,
+    /// Files that have a record, also open ones.
+    files: usize,
+    /// The kind of each node's record: whether it is a folder.
+    nodes: HashMap<InodeNo, bool>,
+    /// A record could not be written: nothing is written any more.
+    is_broken: bool,
+}
+
+/// Notes what the kernel was given, for the next daemon.
+#[derive(Debug)]
+pub struct Handover {
+    records: Mutex<Records>,
+    numbers: Numbers,
+}
+
+/// What the daemon before has left.
+#[derive(Debug, Default)]
+pub struct Left {
+    pub(crate) records: Vec<Record>,
+}
+
+impl Left {
+    /// What the session with the kernel has agreed on.
+    pub fn session(&self) -> Option<&[u8]> {
+        self.records.iter().find_map(|record| match record {
+            Record::Session(bytes) => Some(&bytes[..]),
+            _ => None,
+        })
+    }
+
+    /// The open files that the kernel reads by itself, each with the number of the file that it reads, and the inodes
+    /// that are open through the daemon, once for each open file.
+    pub fn opened(&self) -> impl Iterator<Item = (InodeNo, Option<u32>)> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Open(_, open) => match open.as_what {
+                OpenAs::Passthrough(backing) => backing.map(|id| (open.ino, Some(id))),
+                OpenAs::Object { .. } | OpenAs::Draft { .. } => Some((open.ino, None)),
+                OpenAs::Own => None,
+            },
+            _ => None,
+        })
+    }
+}
+
+impl Handover {
+    /// Begins in an empty file. The numbers of inodes follow from `seed`.
+    ///
+    /// # Errors
+    /// Those of writing to the file.
+    pub fn create(file: File, seed: [u8; 16]) -> io::Result<Self> {
+        Ok(Self::new(Log::create(file, seed)?))
+    }
+
+    fn new(log: Log) -> Self {
+        let numbers = Numbers(log.seed());
+        let records = Records {
+            log,
+            open: HashMap::new(),
+            folders: 0,
+            files: 0,
+            nodes: HashMap::new(),
+            is_broken: false,
+        };
+        Self { records: Mutex::new(records), numbers }
+    }
+
+    /// Takes over what the daemon before has left in `file`. `seed` is for numbers that have to be new ones.
+    ///
+    /// # Errors
+    /// `OtherVersion`, `NoLog`, `NoRecord`, or those of reading the file. The file is unchanged then.
+    pub fn open(file: File, seed: [u8; 16]) -> Result<(Self, Left), HandoverError> {
+        let mut records = Vec::new();
+        let (mut log, said) = Log::open(file, |key, bytes| {
+            records.push(Record::read(key, bytes)?);
+            Ok(())
+        })?;
+        match said {
+            Said::All => {}
+            Said::Some => log.reseed(seed, true)?,
+            Said::Nothing => {
+                log.reseed(seed, false)?;
+                records.clear();
+            }
+        }
+        let handover = Self::new(log);
+        let mut counts = handover.lock();
+        for record in &records {
+            match record {
+                Record::Node(ino, node) => counts.count(*ino, Some(node.node == KnownNode::Folder)),
+                Record::Open(_, OpenRecord { as_what: OpenAs::Own, .. }) => {}
+                Record::Open(_, OpenRecord { ino, .. })
+                | Record::OpenFolder(_, OpenFolderRecord { ino, .. }) => {
+                    *counts.open.entry(*ino).or_default() += 1
+                }
+                Record::Session(_) => {}
+            }
+        }
+        drop(counts);
+        Ok((handover, Left { records }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        lock(&self.records)
+    }
+
+    /// The numbers of inodes.
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Notes what the session with the kernel has agreed on.
+    pub fn set_session(&self, session: &[u8]) {
+        self.lock().put((SESSION, 0), session);
+    }
+
+    /// Whether a file of the inode is open.
+    pub(crate) fn is_open(&self, ino: InodeNo) -> bool {
+        self.lock().open.contains_key(&ino)
+    }
+
+    /// Whether an inode has a record.
+    pub(crate) fn has_node(&self, ino: InodeNo) -> bool {
+        self.lock().log.has((NODE, ino.0))
+    }
+
+    /// Notes what an inode refers to, or that it needs no record. One that `is_needed` by something open has a record
+    /// in any case.
+    pub(crate) fn set_node(&self, ino: InodeNo, node: Option<&NodeRecord>, is_needed: bool) {
+        let mut records = self.lock();
+        let is_folder = node.map(|node| node.node == KnownNode::Folder);
+        let has_room =
+            is_needed || records.nodes.contains_key(&ino) || records.has_room(is_folder == Some(true));
+        let Some(node) = node.filter(|_| has_room) else {
+            if is_folder == Some(false) {
+                records.set_partial();
+            }
+            records.count(ino, None);
+            return records.remove((NODE, ino.0));
+        };
+        records.count(ino, is_folder);
+        records.put((NODE, ino.0), &node.bytes());
+    }
+
+    /// Notes an open file.
+    pub(crate) fn set_open(&self, handle: FileHandle, open: &OpenRecord) {
+        let mut records = self.lock();
+        if open.as_what != OpenAs::Own {
+            records.count_open((OPEN, handle.0), open.ino);
+        }
+        records.put((OPEN, handle.0), &open.bytes());
+    }
+
+    /// Notes that a file of `ino` is closed, or one of the daemon's own files.
+    pub(crate) fn set_closed(&self, handle: FileHandle, ino: Option<InodeNo>) {
+        self.lock().close((OPEN, handle.0), ino);
+    }
+
+    /// Notes an open directory, and how far it was read.
+    pub(crate) fn set_open_folder(&self, handle: FileHandle, open: &OpenFolderRecord) {
+        let mut records = self.lock();
+        records.count_open((OPEN_FOLDER, handle.0), open.ino);
+        records.put((OPEN_FOLDER, handle.0), &open.bytes());
+    }
+
+    /// Notes that a directory is closed.
+    pub(crate) fn set_closed_folder(&self, handle: FileHandle, ino: InodeNo) {
+        self.lock().close((OPEN_FOLDER, handle.0), Some(ino));
+    }
+
+    /// The bytes of the records that count.
+    pub fn bytes(&self) -> u64 {
+        self.lock().log.live_bytes()
+    }
+}
+
+impl Records {
+    /// Counts the record of a node, or that it has none any more.
+    fn count(&mut self, ino: InodeNo, is_folder: Option<bool>) {
+        let before = match is_folder {
+            Some(is_folder) => self.nodes.insert(ino, is_folder),
+            None => self.nodes.remove(&ino),
+        };
+        match before {
+            Some(true) => self.folders -= 1,
+            Some(false) => self.files -= 1,
+            None => {}
+        }
+        match is_folder {
+            Some(true) => self.folders += 1,
+            Some(false) => self.files += 1,
+            None => {}
+        }
+    }
+
+    /// Whether one more node may have a record.
+    fn has_room(&self, is_folder: bool) -> bool {
+        let count = if is_folder { self.folders } else { self.files.saturating_sub(self.open.len()) };
+        count < MOST_NODES
+    }
+
+    /// Counts what is opened, unless it is counted already.
+    fn count_open(&mut self, key: Key, ino: InodeNo) {
+        if !self.log.has(key) {
+            *self.open.entry(ino).or_default() += 1;
+        }
+    }
+
+    fn close(&mut self, key: Key, ino: Option<InodeNo>) {
+        if let Some(ino) = ino
+            && let Some(count) = self.open.get_mut(&ino)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&ino);
+            }
+        }
+        self.remove(key);
+    }
+
+    fn put(&mut self, key: Key, bytes: &[u8]) {
+        if !self.is_broken {
+            let put = self.log.put(key, bytes);
+            self.check(put);
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        if !self.is_broken {
+            let removed = self.log.remove(key);
+            self.check(removed);
+        }
+    }
+
+    fn set_partial(&mut self) {
+        if !self.is_broken {
+            let set = self.log.set_partial();
+            self.check(set);
+        }
+    }
+
+    /// After an error, the next daemon must not believe what the log says.
+    fn check(&mut self, result: io::Result<()>) {
+        let Err(error) = result else { return };
+        self.is_broken = true;
+        let noted = self.log.set_broken();
+        tracing::error!(
+            %error,
+            noted = noted.is_ok(),
+            "the state of this mount can't be kept: should this daemon be killed, open files fail with EBADF"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! What the records say, and their form.
+
+use bytes::{Buf as _, BufMut as _};
+
+use super::HandoverError;
+use crate::numbers::{FileHandle, InodeNo};
+
+/// An inode that the kernel knows, for the next daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeRecord {
+    pub(crate) parent: InodeNo,
+    pub(crate) name: Box<str>,
+    /// Whether look-ups of the name return this inode.
+    pub(crate) is_newest: bool,
+    pub(crate) node: KnownNode,
+}
+
+/// What such an inode refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KnownNode {
+    Folder,
+    Version {
+        etag: Box<str>,
+        size: u64,
+        /// Milliseconds since 1970, or before.
+        modified: i64,
+        /// Whether this mount has written it around the kernel's page cache, and it was not opened since.
+        may_have_old_pages: bool,
+    },
+    /// A file that is being written. Its bytes are lost with the daemon.
+    Draft,
+}
+
+/// An open file, for the next daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenRecord {
+    pub(crate) ino: InodeNo,
+    pub(crate) as_what: OpenAs,
+}
+
+/// How it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenAs {
+    /// One of the daemon's own files.
+    Own,
+    /// A version, through the daemon.
+    Object {
+        /// Whether it is read around the page cache.
+        is_direct: bool,
+    },
+    /// A version that the kernel reads by itself, from the file that it knows by this number, once it has it.
+    Passthrough(Option<u32>),
+    /// A draft.
+    Draft {
+        /// Whether it was opened through the page cache.
+        is_cached: bool,
+    },
+}
+
+/// An open directory, for the next daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OpenFolderRecord {
+    pub(crate) ino: InodeNo,
+    /// How many names were read, without `.` and `..`.
+    pub(crate) read: u64,
+    /// The greatest key among them.
+    pub(crate) behind: Box<str>,
+    /// Names up to that key that were not read: a folder of the same name may follow.
+    pub(crate) owed: Vec<String>,
+}
+
+impl OpenFolderRecord {
+    /// A directory of which nothing was read.
+    pub(crate) fn new(ino: InodeNo) -> Self {
+        Self { ino, read: 0, behind: Box::default(), owed: Vec::new() }
+    }
+}
+
+/// One record that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// What the session with the kernel has agreed on, in the form of the crate that serves the kernel.
+    Session(Vec<u8>),
+    Node(InodeNo, NodeRecord),
+    Open(FileHandle, OpenRecord),
+    OpenFolder(FileHandle, OpenFolderRecord),
+}
+
+/// The kinds of records.
+pub(super) const SESSION: u8 = 1;
+pub(super) const NODE: u8 = 2;
+pub(super) const OPEN: u8 = 3;
+pub(super) const OPEN_FOLDER: u8 = 4;
+
+const FOLDER: u8 = 0;
+const VERSION: u8 = 1;
+const DRAFT: u8 = 2;
+
+const OWN: u8 = 0;
+const OBJECT: u8 = 1;
+const PASSTHROUGH: u8 = 2;
+const OPEN_DRAFT: u8 = 3;
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    // Names, ETags and keys are shorter than 64 KiB.
+    bytes.put_u16_le(text.len() as u16);
+    bytes.put_slice(text.as_bytes());
+}
+
+fn text(bytes: &mut &[u8]) -> Result<Box<str>, HandoverError> {
+    let len = bytes.try_get_u16_le()?.into();
+    let (text, rest) = bytes.split_at_checked(len).ok_or(HandoverError::NoRecord)?;
+    *bytes = rest;
+    Ok(std::str::from_utf8(text).map_err(|_| HandoverError::NoRecord)?.into())
+}
+
+impl NodeRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64 + self.name.len());
+        let kind = match &self.node {
+            KnownNode::Folder => FOLDER,
+            KnownNode::Version { .. } => VERSION,
+            KnownNode::Draft => DRAFT,
+        };
+        bytes.put_u8(kind);
+        bytes.put_u8(self.is_newest.into());
+        bytes.put_u64_le(self.parent.0);
+        put_text(&mut bytes, &self.name);
+        if let KnownNode::Version { etag, size, modified, may_have_old_pages } = &self.node {
+            bytes.put_u64_le(*size);
+            bytes.put_i64_le(*modified);
+            bytes.put_u8((*may_have_old_pages).into());
+            put_text(&mut bytes, etag);
+        }
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let bytes = &mut bytes;
+        let (kind, is_newest) = (bytes.try_get_u8()?, bytes.try_get_u8()? != 0);
+        let (parent, name) = (InodeNo(bytes.try_get_u64_le()?), text(bytes)?);
+        let node = match kind {
+            FOLDER => KnownNode::Folder,
+            VERSION => {
+                let (size, modified) = (bytes.try_get_u64_le()?, bytes.try_get_i64_le()?);
+                let may_have_old_pages = bytes.try_get_u8()? != 0;
+                KnownNode::Version { etag: text(bytes)?, size, modified, may_have_old_pages }
+            }
+            DRAFT => KnownNode::Draft,
+            _ => return Err(HandoverError::NoRecord),
+        };
+        Ok(Self { parent, name, is_newest, node })
+    }
+}
+
+impl OpenRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        bytes.put_u64_le(self.ino.0);
+        match self.as_what {
+            OpenAs::Own => bytes.put_u8(OWN),
+            OpenAs::Object { is_direct } => bytes.put_slice(&[OBJECT, is_direct.into()]),
+            OpenAs::Passthrough(backing) => {
+                bytes.put_u8(PASSTHROUGH);
+                bytes.put_u64_le(backing.map_or(u64::MAX, u64::from));
+            }
+            OpenAs::Draft { is_cached } => bytes.put_slice(&[OPEN_DRAFT, is_cached.into()]),
+        }
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let ino = InodeNo(bytes.try_get_u64_le()?);
+        let as_what = match bytes.try_get_u8()? {
+            OWN => OpenAs::Own,
+            OBJECT => OpenAs::Object { is_direct: bytes.try_get_u8()? != 0 },
+            PASSTHROUGH => OpenAs::Passthrough(u32::try_from(bytes.try_get_u64_le()?).ok()),
+            OPEN_DRAFT => OpenAs::Draft { is_cached: bytes.try_get_u8()? != 0 },
+            _ => return Err(HandoverError::NoRecord),
+        };
+        Ok(Self { ino, as_what })
+    }
+}
+
+impl OpenFolderRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(18 + self.behind.len());
+        bytes.put_u64_le(self.ino.0);
+        bytes.put_u64_le(self.read);
+        put_text(&mut bytes, &self.behind);
+        self.owed.iter().for_each(|name| put_text(&mut bytes, name));
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let (ino, read) = (InodeNo(bytes.try_get_u64_le()?), bytes.try_get_u64_le()?);
+        let (behind, mut owed) = (text(&mut bytes)?, Vec::new());
+        while !bytes.is_empty() {
+            owed.push(text(&mut bytes)?.into());
+        }
+        Ok(Self { ino, read, behind, owed })
+    }
+}
+
+impl Record {
+    /// Reads a record of this kind and number.
+    ///
+    /// # Errors
+    /// `NoRecord` for what no record says.
+    pub(super) fn read((kind, id): (u8, u64), bytes: &[u8]) -> Result<Self, HandoverError> {
+        Ok(match kind {
+            SESSION => Record::Session(bytes.to_vec()),
+            NODE => Record::Node(InodeNo(id), NodeRecord::read(bytes)?),
+            OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
+            OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),
+            _ => return Err(HandoverError::NoRecord),
+        })
+    }
+}

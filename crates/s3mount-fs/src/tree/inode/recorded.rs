@@ -1,0 +1,164 @@
+//! The numbers of inodes, and what the next daemon is told of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Directory, InodeNo, InodeTable, OpenClock, Tables, Version};
+use crate::handover::Handover;
+use crate::handover::record::{KnownNode, NodeRecord};
+use crate::numbers::ROOT;
+
+impl Tables {
+    /// A number for a directory (no ETag), or for a version. Without a next daemon, numbers count up. Else a look-up by
+    /// the next daemon finds the same one.
+    pub(super) fn take_number(&mut self, parent: InodeNo, name: &str, etag: Option<&str>) -> InodeNo {
+        let Some(handover) = &self.handover else {
+            let number = self.next;
+            self.next.0 += 1;
+            return number;
+        };
+        let numbers = handover.numbers();
+        let mut tries = 0;
+        loop {
+            let number = numbers.of(parent, name, etag, tries);
+            if !self.is_taken(number) {
+                return number;
+            }
+            tries += 1;
+        }
+    }
+
+    fn is_taken(&self, ino: InodeNo) -> bool {
+        self.versions.contains_key(&ino)
+            || self.directories.contains_key(&ino)
+            || self.drafts.contains_key(&ino)
+            || self.lost.contains(&ino)
+    }
+
+    /// Notes for the next daemon what an inode refers to now, if that needs a record.
+    pub(super) fn record(&self, ino: InodeNo) {
+        let Some(handover) = &self.handover else { return };
+        if ino == ROOT || self.lost.contains(&ino) {
+            return;
+        }
+        let is_open = handover.is_open(ino);
+        let Some(record) = self.record_of(handover, ino, is_open) else {
+            return handover.set_node(ino, None, false);
+        };
+        handover.set_node(ino, Some(&record), is_open);
+        if is_open {
+            self.record_folders(handover, record.parent);
+        }
+    }
+
+    /// Records all directories above something that is open.
+    fn record_folders(&self, handover: &Handover, mut folder: InodeNo) {
+        while folder != ROOT
+            && !handover.has_node(folder)
+            && let Some(record) = self.record_of(handover, folder, true)
+        {
+            handover.set_node(folder, Some(&record), true);
+            folder = record.parent;
+        }
+    }
+
+    fn record_of(&self, handover: &Handover, ino: InodeNo, is_open: bool) -> Option<NodeRecord> {
+        let (parent, name) = self.parent_and_name(ino)?;
+        let node = if let Some(version) = self.versions.get(&ino) {
+            let is_found = || ino == handover.numbers().of(parent, name, Some(version.etag()), 0);
+            if !is_open && !version.may_have_old_pages && is_found() {
+                return None;
+            }
+            KnownNode::Version {
+                etag: version.etag().into(),
+                size: version.size,
+                modified: version.modified,
+                may_have_old_pages: version.may_have_old_pages,
+            }
+        } else if self.drafts.contains_key(&ino) {
+            KnownNode::Draft
+        } else {
+            KnownNode::Folder
+        };
+        let is_newest = self.newest(parent, name) == Some(ino);
+        Some(NodeRecord { parent, name: name.into(), is_newest, node })
+    }
+
+    /// The prefix of a directory that has a record, and of those above it.
+    fn restore_folder(&mut self, ino: InodeNo, folders: &HashMap<InodeNo, NodeRecord>) -> Option<Arc<str>> {
+        if let Some(known) = self.directories.get(&ino) {
+            return Some(known.prefix.clone());
+        }
+        let record = folders.get(&ino)?;
+        let prefix: Arc<str> = match self.restore_folder(record.parent, folders) {
+            Some(above) => format!("{above}{}/", record.name).into(),
+            None => return None,
+        };
+        let known = Directory {
+            prefix: prefix.clone(),
+            parent: record.parent,
+            name: Arc::from(&*record.name),
+            lookups: 1,
+            is_outdated: false,
+        };
+        if record.is_newest {
+            self.set_newest(ino, record.parent, &record.name);
+        }
+        self.directories.insert(ino, known);
+        Some(prefix)
+    }
+}
+
+impl InodeTable {
+    /// Takes notes for a next daemon from now on. The kernel must know no inode yet.
+    pub(crate) fn hand_over(&self, handover: Arc<Handover>) {
+        self.lock().handover = Some(handover);
+    }
+
+    /// Notes that an inode was opened or closed.
+    pub(crate) fn record(&self, ino: InodeNo) {
+        self.lock().record(ino);
+    }
+
+    /// The kernel knows these inodes from the daemon before. How often each was looked up is not known: the kernel
+    /// forgets all look-ups at once.
+    pub(crate) fn restore(&self, nodes: impl IntoIterator<Item = (InodeNo, NodeRecord)>) {
+        let mut tables = self.lock();
+        let (folders, files): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|(_, record)| record.node == KnownNode::Folder);
+        let folders: HashMap<_, _> = folders.into_iter().collect();
+        for ino in folders.keys() {
+            tables.restore_folder(*ino, &folders);
+        }
+        for (ino, record) in files {
+            let NodeRecord { parent, name, is_newest, node } = record;
+            match node {
+                KnownNode::Version { etag, size, modified, may_have_old_pages } => {
+                    if is_newest {
+                        tables.set_newest(ino, parent, &name);
+                    }
+                    let known = Version {
+                        parent,
+                        text: format!("{name}{etag}").into(),
+                        size,
+                        modified,
+                        lookups: 1,
+                        name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
+                        is_outdated: false,
+                        may_have_old_pages,
+                        opened: OpenClock::NEVER,
+                        found: None,
+                    };
+                    tables.versions.insert(ino, known);
+                    if tables.note_new(ino, self.limit) {
+                        self.has_too_many.notify_one();
+                    }
+                }
+                KnownNode::Draft => {
+                    tables.lost.insert(ino);
+                }
+                KnownNode::Folder => {}
+            }
+        }
+    }
+}
