@@ -73,6 +73,19 @@ pub(crate) enum Command {
     /// Takes all flags of a mount. A setting comes from its flag, else from the environment, else from the file of
     /// --config, else from the preset, else it has its default. See docs/CONFIGURATION.md.
     Config(Box<ConfigArgs>),
+    /// Have the daemons of mounts replaced by this program, while programs use the mounts.
+    ///
+    /// After a new version was installed at the same path. Takes mounts with --keep-alive, or from a systemd unit that
+    /// stores descriptors. Open files stay open, and calls under way wait for a moment. Files that are open for writing have
+    /// to be closed first: the daemon waits 30 seconds for that, and goes on as it is if they are not.
+    Upgrade {
+        /// Folder of the mount.
+        #[arg(value_name = "DIR", required_unless_present = "all")]
+        dir: Option<PathBuf>,
+        /// All mounts of this machine.
+        #[arg(long, conflicts_with = "dir")]
+        all: bool,
+    },
     /// Copy objects inside the store: from key to key, from bucket to bucket, or whole folders.
     ///
     /// No byte passes this machine: S3 copies large objects in parts, many at a time. Each copy has the

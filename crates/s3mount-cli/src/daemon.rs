@@ -1,5 +1,6 @@
 //! The process that serves a mount.
 
+mod asked;
 mod checks;
 mod conditions;
 mod control_socket;
@@ -17,6 +18,9 @@ mod otlp;
 mod places;
 mod taking_down;
 pub(crate) mod warden;
+
+pub(crate) use self::asked::WRITERS_LIMIT;
+pub(crate) use self::keeper::STATE;
 
 use std::process::ExitCode;
 

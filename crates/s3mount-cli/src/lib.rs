@@ -8,6 +8,7 @@ mod generate;
 mod helper;
 mod home;
 mod umount;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
+        Some(Command::Upgrade { dir, .. }) => upgrade::upgrade(dir.as_deref()).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount, None),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),

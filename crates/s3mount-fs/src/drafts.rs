@@ -31,9 +31,9 @@ use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
 use crate::numbers::InodeNo;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
-use s3mount_names::NamedDraft;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use s3mount_names::time::{millis, time};
+use s3mount_names::{File, NamedDraft};
 
 /// The lock of a draft: while it is held, no other caller changes the draft, its name, or what its name refers to.
 pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
@@ -47,6 +47,8 @@ pub(crate) struct DraftFile {
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Its inode, or 0.
     ino: AtomicU64,
+    /// Whether it may have changes that are not published, as the next daemon is told.
+    is_changing: AtomicBool,
     /// The waiting WRITEs.
     pub(crate) underway: Arc<Underway>,
 }
@@ -142,7 +144,13 @@ impl DraftFile {
             was_direct: false,
             is_delayed: false,
         });
-        Arc::new(Self { state, turn: Arc::default(), ino: AtomicU64::new(0), underway: Underway::new() })
+        Arc::new(Self {
+            state,
+            turn: Arc::default(),
+            ino: AtomicU64::new(0),
+            is_changing: AtomicBool::new(false),
+            underway: Underway::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, DraftFileState> {
@@ -327,6 +335,21 @@ impl DraftFile {
         let mut state = self.lock();
         (state.object, state.replaced) = (Some(object.clone()), None);
         state.writers.note_published();
+    }
+
+    /// Notes whether a change is about to begin, or all are published, in the draft's turn. Returns what it was before.
+    pub(crate) fn set_changing(&self, is_changing: bool) -> bool {
+        self.is_changing.swap(is_changing, Ordering::AcqRel)
+    }
+
+    /// The version that has all of the draft's bytes, and no change is about to begin.
+    pub(crate) fn whole_version(&self) -> Option<File> {
+        if self.is_changing.load(Ordering::Acquire) || self.life() != Life::Clean {
+            return None;
+        }
+        let draft = self.draft();
+        let (object, size) = draft.version()?;
+        Some(File { object, size, mtime: draft.modified() })
     }
 
     /// Notes that a handle was opened to append.

@@ -29,6 +29,7 @@ mod modes;
 mod notices;
 pub(crate) mod open_file;
 pub(crate) mod opening;
+mod repeated;
 mod shown;
 mod warm_cache;
 mod watched;

@@ -192,6 +192,19 @@ impl Handover {
         Ok((handover, Left { records }))
     }
 
+    /// What a daemon that is alive leaves, if it ends now.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn look(file: File) -> Result<Left, HandoverError> {
+        let mut records = Vec::new();
+        Log::open(file, |key, bytes| {
+            records.push(Record::read(key, bytes)?);
+            Ok(())
+        })?;
+        Ok(Left { records })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Records> {
         lock(&self.records)
     }

@@ -39,6 +39,7 @@ use tokio::runtime::Handle;
 use self::convert::{fs_handle, fs_inode};
 use self::request::{PendingRequest, Shared, Wanted};
 use crate::config::FuseConfig;
+use crate::gate::Gate;
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
@@ -55,6 +56,8 @@ pub(crate) struct Mounted {
     /// The numbers of its device, as `0:42`, which are the same wherever it is bound. Unset where another process has
     /// mounted.
     pub(crate) device: OnceLock<String>,
+    /// Passed by all that begins a change.
+    pub(crate) gate: Gate,
     /// Unset where the kernel's readahead cannot be set.
     pub(crate) readahead: OnceLock<Readahead>,
 }
@@ -95,7 +98,7 @@ impl Adapter {
         let metrics = Arc::<FuseMetrics>::default();
         fs.registry().add(metrics.clone(), || {});
         let recorder = fs.recorder().clone();
-        let shared = Arc::new(Shared { runtime, kernel, metrics, recorder });
+        let shared = Arc::new(Shared { runtime, kernel, metrics, recorder, gate: mounted.gate.clone() });
         let (max_reads, passthrough_dirs) = (config.max_reads, config.passthrough_dirs.clone());
         Ok(Self {
             fs,

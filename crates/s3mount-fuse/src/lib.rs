@@ -9,6 +9,7 @@
 mod adapter;
 mod closing;
 mod config;
+mod gate;
 mod handshake;
 mod interrupt;
 mod kernel;

@@ -16,9 +16,11 @@ use nix::unistd::{getegid, geteuid};
 use s3mount_fs::{Filesystem, Left};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::adapter::{Adapter, Mounted};
 use crate::config::FuseConfig;
+use crate::gate::Gate;
 use crate::handshake::{self, Handshake};
 use crate::kernel::Kernel;
 use crate::mount_point::{MountId, MountPoint, Place};
@@ -32,6 +34,9 @@ const SUBTYPE: &str = "s3mount";
 /// for the store most of the time, so a longer wait would hold up the other folders.
 const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether files are still being written.
+const WRITERS_PAUSE: Duration = Duration::from_millis(20);
+
 /// The pause in which the kernel forgets the files that it was asked to forget, before it is asked for more.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
@@ -44,6 +49,8 @@ pub struct Mount {
     ended: Option<oneshot::Receiver<()>>,
     /// The device, for who holds it for the next daemon.
     device: Option<OwnedFd>,
+    fs: Arc<Filesystem>,
+    gate: Gate,
 }
 
 /// Mounts `fs` at a folder. When this returns, the mount answers.
@@ -176,8 +183,8 @@ fn serve(
     if let Some((place, _)) = &place {
         mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }
-    runtime.spawn(drop_pages(fs, kernel));
-    Ok(Mount { place, session, ended: Some(ended), device })
+    runtime.spawn(drop_pages(fs.clone(), kernel));
+    Ok(Mount { place, session, ended: Some(ended), device, fs, gate: mounted.gate.clone() })
 }
 
 /// The settings as fuser takes them.
@@ -334,6 +341,29 @@ impl Mount {
     /// The device of the mount, for who holds it for the next daemon. The mount lives while anybody has it open.
     pub fn take_device(&mut self) -> Option<OwnedFd> {
         self.device.take()
+    }
+
+    /// Waits until no file is being written, and lets no program begin to write one: this daemon makes way for another.
+    /// What begins from now on waits until the result is dropped, or for the other daemon.
+    ///
+    /// # Errors
+    /// The keys of files that programs have open for writing after `limit`.
+    pub async fn make_way(&self, limit: Duration) -> Result<impl Drop + use<>, Vec<String>> {
+        let deadline = Instant::now() + limit;
+        let Ok(shut) = timeout_at(deadline, self.gate.shut()).await else {
+            return Err(self.fs.written_keys());
+        };
+        loop {
+            drop(timeout_at(deadline, self.fs.settle_writes()).await);
+            let keys = self.fs.written_keys();
+            if keys.is_empty() {
+                return Ok(shut);
+            }
+            if Instant::now() >= deadline {
+                return Err(keys);
+            }
+            tokio::time::sleep(WRITERS_PAUSE).await;
+        }
     }
 
     /// The kernel's numbers of the mount, unless another process has mounted it.

@@ -128,7 +128,7 @@ pub fn cover_of(mount: &MountedAt) -> Option<MountedAt> {
 }
 
 /// All mounts. The names of their folders may be any bytes.
-fn mounts() -> Vec<MountedAt> {
+pub fn mounts() -> Vec<MountedAt> {
     let mountinfo = std::fs::read(MOUNTINFO).unwrap_or_default();
     mountinfo.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }

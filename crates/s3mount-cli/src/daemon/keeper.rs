@@ -32,7 +32,7 @@ pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
 
 /// The names of the kept descriptors.
 pub(super) const DEVICE: &str = "s3mount-device";
-pub(super) const STATE: &str = "s3mount-state";
+pub(crate) const STATE: &str = "s3mount-state";
 
 /// Where a process sets its out-of-memory score.
 pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";

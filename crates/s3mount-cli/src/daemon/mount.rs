@@ -1,15 +1,13 @@
 //! Joins the layers together: store, memory, prefetcher, filesystem, kernel.
+#![expect(unsafe_code, reason = "the end of a process that drops nothing")]
 
-use std::future::poll_fn;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use nix::unistd::geteuid;
-use procfs::process::Process;
 use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
@@ -27,11 +25,12 @@ use s3mount_system::mounts::{MountedAt, by_id};
 use s3mount_system::{cpu_time, open_files, terminal, threads};
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::asked::{Ending, Signals, wait};
 use super::checks::Given;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
+use super::holder;
 use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
 use super::manager;
@@ -42,16 +41,6 @@ use super::warden;
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// Signals that end a program by default, and mean nothing to a daemon. SIGXFSZ comes where a disk cache or a log has
-/// reached the limit of file sizes (`ulimit -f`): once it is caught, the write fails, as on a full disk. SIGXCPU comes
-/// each second from the soft limit of CPU time on, which somebody may have set since the mount began.
-const MEANINGLESS: [nix::sys::signal::Signal; 9] = {
-    use nix::sys::signal::Signal::{
-        SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
-    };
-    [SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ]
-};
 
 /// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
 /// are in memory are read beside so many READs that wait.
@@ -209,7 +198,7 @@ pub(crate) fn mount(
         leftovers.put_in_order(runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
-    let result = serve(&runtime, mount, began.as_ref(), signals);
+    let result = serve(&runtime, mount, began.as_ref(), signals, keeper.is_some());
     if let (Ok(()), Some(Ok(warden))) = (&result, warden) {
         // From now on the number of the mount may be that of another one.
         warden::dismiss(warden);
@@ -282,50 +271,23 @@ async fn connect_again(config: &Config) -> Arc<CrtClient> {
     }
 }
 
-/// The signals that ask the daemon to end.
-struct Signals(Vec<Signal>);
-
-impl Signals {
-    /// From now on these signals are caught, and wait until they are polled. The program that started the
-    /// daemon may have set some of them to be ignored, as `nohup` does, and a shell for background jobs.
-    /// These stay ignored.
-    fn new(runtime: &Runtime) -> anyhow::Result<Self> {
-        let ignored = Process::myself()?.status()?.sigign;
-        let _inside = runtime.enter();
-        // Their default action ends the daemon, too. Once they are caught, they do nothing.
-        for meaningless in MEANINGLESS {
-            drop(signal(SignalKind::from_raw(meaningless as i32))?);
-        }
-        let kinds =
-            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
-        let heeded = kinds.into_iter().filter(|kind| ignored & 1 << (kind.as_raw_value() - 1) == 0);
-        Ok(Self(heeded.map(signal).collect::<std::io::Result<_>>()?))
-    }
-
-    async fn asked_to_end(&mut self) {
-        poll_fn(|context| {
-            let asked = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
-            if asked { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
 /// Waits until the mount ends.
 fn serve(
     runtime: &Runtime,
     mut mount: Mount,
     began: Option<&MountedAt>,
     mut signals: Signals,
+    is_kept: bool,
 ) -> anyhow::Result<()> {
-    let asked_to_end = runtime.block_on(async {
-        tokio::select! {
-            () = mount.ended() => false,
-            () = signals.asked_to_end() => true,
-        }
-    });
+    let ending = runtime.block_on(wait(&mut mount, &mut signals, is_kept));
+    if ending == Ending::MakesWay {
+        tracing::info!("this daemon makes way for another one");
+        // Nothing is dropped: a request that is dropped is answered with EIO, and the next daemon is to answer it.
+        // SAFETY: it ends the process.
+        unsafe { nix::libc::_exit(holder::REPLACE.into()) };
+    }
     manager::stopping();
-    if !asked_to_end {
+    if ending == Ending::Unmounted {
         take_down_what_is_left(&mount, began);
         return mount.join().context("the FUSE session failed");
     }

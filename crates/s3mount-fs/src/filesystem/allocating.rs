@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Filesystem;
-use super::writing::note_change;
 use crate::FsError;
 use crate::numbers::FileHandle;
 
@@ -17,7 +16,7 @@ impl Filesystem {
         let (open, writer) = self.open_to_writer(handle).ok_or(FsError::ReadOnly)?;
         let file = &open.file;
         let _turn = file.turn().await;
-        note_change(file, writer, thread, false)?;
+        self.note_change(file, writer, thread, false)?;
         file.draft().grow(size).await.map_err(|error| self.failed(file, error))
     }
 }

@@ -91,6 +91,10 @@ impl Filesystem {
     pub(super) async fn publish(&self, file: &Arc<DraftFile>) -> Result<Published, FsError> {
         let published = file.publish().await.map_err(|error| self.failed(file, error))?;
         file.note_published(&published.object);
+        if self.handover.is_some() {
+            file.set_changing(false);
+            file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
+        }
         Ok(published)
     }
 

@@ -6,7 +6,6 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use super::Filesystem;
 use super::open_file::OpenFile;
-use super::writing::note_change;
 use crate::FsError;
 use crate::numbers::FileHandle;
 use crate::tree::inode::Node;
@@ -36,7 +35,7 @@ impl Filesystem {
         if !draft.suits_copy(&version, range, to.1) {
             return Err(FsError::NotCopied);
         }
-        note_change(file, writer, thread, false)?;
+        self.note_change(file, writer, thread, false)?;
         draft.copy_from(&version, size, range, to.1).await.map_err(|error| self.failed(file, error))?;
         Ok(range.len())
     }

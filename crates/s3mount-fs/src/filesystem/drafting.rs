@@ -374,6 +374,7 @@ impl Filesystem {
     async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId, opener: &Opener) -> Result<(), FsError> {
         let _turn = file.turn().await;
         opener.check()?;
+        self.note_changing(file);
         let cut = file.draft().empty().await;
         cut.map_err(|error| self.failed(file, error))?;
         file.begin_anew(self.new_object(&file.place().1));

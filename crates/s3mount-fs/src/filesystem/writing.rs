@@ -257,7 +257,7 @@ impl Filesystem {
             if to.is_behind(len) && !draft.has_failed() {
                 return Ok(None);
             }
-            note_change(file, writer, thread, to == To::End)?;
+            self.note_change(file, writer, thread, to == To::End)?;
             to = To::Offset(at);
             if let Some(written) = draft.try_write(at, data) {
                 return written.map(|()| None).map_err(|error| self.failed(file, error));
@@ -300,7 +300,7 @@ impl Filesystem {
                     return Ok(());
                 }
                 if !is_noted {
-                    note_change(&file, writer, thread, to == To::End)?;
+                    self.note_change(&file, writer, thread, to == To::End)?;
                 }
                 draft.write(at, data).await.map_err(|error| self.failed(&file, error))
             }
@@ -345,8 +345,36 @@ impl Filesystem {
         thread: u32,
     ) -> Result<(), FsError> {
         let _turn = file.turn().await;
-        note_change(file, writer, thread, false)?;
+        self.note_change(file, writer, thread, false)?;
         file.draft().truncate(size).await.map_err(|error| self.failed(file, error))
+    }
+
+    /// Notes that a thread changes a draft through a handle, in the draft's turn; one that `appends` changes no existing
+    /// byte.
+    ///
+    /// # Errors
+    /// `Outdated` for a draft that can't be changed any more. A failed one returns its own error.
+    pub(super) fn note_change(
+        &self,
+        file: &DraftFile,
+        writer: WriterId,
+        thread: u32,
+        appends: bool,
+    ) -> Result<(), FsError> {
+        match file.verdict(Step::Change) {
+            Verdict::LookAgain => return Err(FsError::Outdated),
+            Verdict::Go | Verdict::Skip | Verdict::Fail => {}
+        }
+        self.note_changing(file);
+        file.note_write(writer, thread, appends);
+        Ok(())
+    }
+
+    /// Notes for the next daemon that a draft is about to have bytes that nobody else has.
+    pub(super) fn note_changing(&self, file: &DraftFile) {
+        if self.handover.is_some() && !file.set_changing(true) {
+            file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
+        }
     }
 
     /// Counts one more handle that may write to the file of an inode; one that `appends` changes no existing byte.
@@ -382,25 +410,6 @@ impl Filesystem {
         let by_name = || content_type(name);
         NewObject { content_type: object.content_type.clone().or_else(by_name), ..object }
     }
-}
-
-/// Notes that a thread changes a draft through a handle, in the draft's turn; one that `appends` changes no existing
-/// byte.
-///
-/// # Errors
-/// `Outdated` for a draft that can't be changed any more. A failed one returns its own error.
-pub(super) fn note_change(
-    file: &DraftFile,
-    writer: WriterId,
-    thread: u32,
-    appends: bool,
-) -> Result<(), FsError> {
-    match file.verdict(Step::Change) {
-        Verdict::LookAgain => return Err(FsError::Outdated),
-        Verdict::Go | Verdict::Skip | Verdict::Fail => {}
-    }
-    file.note_write(writer, thread, appends);
-    Ok(())
 }
 
 /// The media type by the name's extension, as the AWS CLI sets it.

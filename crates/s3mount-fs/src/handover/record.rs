@@ -29,6 +29,12 @@ pub(crate) enum KnownNode {
     },
     /// A file that is being written. Its bytes are lost with the daemon.
     Draft,
+    /// A file that is open for writing, and whose bytes are all in this version.
+    CleanDraft {
+        etag: Box<str>,
+        size: u64,
+        modified: i64,
+    },
 }
 
 /// An open file, for the next daemon.
@@ -95,6 +101,7 @@ pub(super) const OPEN_FOLDER: u8 = 4;
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
 const DRAFT: u8 = 2;
+const CLEAN_DRAFT: u8 = 3;
 
 const OWN: u8 = 0;
 const OBJECT: u8 = 1;
@@ -121,16 +128,25 @@ impl NodeRecord {
             KnownNode::Folder => FOLDER,
             KnownNode::Version { .. } => VERSION,
             KnownNode::Draft => DRAFT,
+            KnownNode::CleanDraft { .. } => CLEAN_DRAFT,
         };
         bytes.put_u8(kind);
         bytes.put_u8(self.is_newest.into());
         bytes.put_u64_le(self.parent.0);
         put_text(&mut bytes, &self.name);
-        if let KnownNode::Version { etag, size, modified, may_have_old_pages } = &self.node {
-            bytes.put_u64_le(*size);
-            bytes.put_i64_le(*modified);
-            bytes.put_u8((*may_have_old_pages).into());
-            put_text(&mut bytes, etag);
+        match &self.node {
+            KnownNode::Version { etag, size, modified, may_have_old_pages } => {
+                bytes.put_u64_le(*size);
+                bytes.put_i64_le(*modified);
+                bytes.put_u8((*may_have_old_pages).into());
+                put_text(&mut bytes, etag);
+            }
+            KnownNode::CleanDraft { etag, size, modified } => {
+                bytes.put_u64_le(*size);
+                bytes.put_i64_le(*modified);
+                put_text(&mut bytes, etag);
+            }
+            KnownNode::Folder | KnownNode::Draft => {}
         }
         bytes
     }
@@ -147,6 +163,10 @@ impl NodeRecord {
                 KnownNode::Version { etag: text(bytes)?, size, modified, may_have_old_pages }
             }
             DRAFT => KnownNode::Draft,
+            CLEAN_DRAFT => {
+                let (size, modified) = (bytes.try_get_u64_le()?, bytes.try_get_i64_le()?);
+                KnownNode::CleanDraft { etag: text(bytes)?, size, modified }
+            }
             _ => return Err(HandoverError::NoRecord),
         };
         Ok(Self { parent, name, is_newest, node })

@@ -18,6 +18,14 @@ pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
     name.to_str().map(str::to_owned).ok_or(Errno::EILSEQ)
 }
 
+/// The bit of a request's number by which the kernel says that it has sent the request before (`FUSE_UNIQUE_RESEND`).
+const IS_REPEATED: u64 = 1 << 63;
+
+/// Whether the daemon before has read the request, and may have done what it asks for.
+fn is_repeated(req: &Request) -> bool {
+    req.unique().0 & IS_REPEATED != 0
+}
+
 impl Adapter {
     /// Answers a request that changes something, once `work` is done. A caller that is killed does not wait for
     /// that, and any other caller does.
@@ -73,7 +81,14 @@ impl Adapter {
         };
         let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
-        let work = async move { fs.mkdir(fs_inode(parent), &name, attr).await };
+        let (parent_ino, is_repeated, gate) = (fs_inode(parent), is_repeated(req), self.shared.gate.clone());
+        let work = async move {
+            let _passed = gate.pass().await;
+            match is_repeated {
+                false => fs.mkdir(parent_ino, &name, attr).await,
+                true => fs.mkdir_again(parent_ino, &name, attr).await,
+            }
+        };
         self.change_or_undo(
             req,
             Some(parent),
@@ -90,7 +105,14 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let fs = self.fs.clone();
-        let work = async move { fs.rmdir(fs_inode(parent), &name).await };
+        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
+        let work = async move {
+            let _passed = gate.pass().await;
+            match is_repeated {
+                false => fs.rmdir(fs_inode(parent), &name).await,
+                true => fs.rmdir_again(fs_inode(parent), &name).await,
+            }
+        };
         self.change(req, Some(parent), Operation::Rmdir, reply, work, |reply, ()| reply.ok());
     }
 
@@ -100,7 +122,14 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let fs = self.fs.clone();
-        let work = async move { fs.unlink(fs_inode(parent), &name).await };
+        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
+        let work = async move {
+            let _passed = gate.pass().await;
+            match is_repeated {
+                false => fs.unlink(fs_inode(parent), &name).await,
+                true => fs.unlink_again(fs_inode(parent), &name).await,
+            }
+        };
         self.change(req, Some(parent), Operation::Unlink, reply, work, |reply, ()| reply.ok());
     }
 
@@ -119,7 +148,14 @@ impl Adapter {
         let fs = self.fs.clone();
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
-        let work = async move { fs.symlink(fs_inode(parent), &name, &target, attr).await };
+        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
+        let work = async move {
+            let _passed = gate.pass().await;
+            match is_repeated {
+                false => fs.symlink(fs_inode(parent), &name, &target, attr).await,
+                true => fs.symlink_again(fs_inode(parent), &name, &target, attr).await,
+            }
+        };
         self.change_or_undo(
             req,
             Some(parent),
@@ -160,11 +196,16 @@ impl Adapter {
         };
         let (fs, parents) = (self.fs.clone(), (from.0, to.0));
         let keeps_target = flags.contains(RenameFlags::RENAME_NOREPLACE);
-        let hold = self.shared.kernel.hold(parents.1);
+        let (hold, is_repeated) = (self.shared.kernel.hold(parents.1), is_repeated(req));
+        let gate = self.shared.gate.clone();
         let work = async move {
+            let _passed = gate.pass().await;
             let from = Place { parent: fs_inode(parents.0), name: &old };
             let to = Place { parent: fs_inode(parents.1), name: &new };
-            let renamed = fs.rename(from, to, keeps_target).await;
+            let renamed = match is_repeated {
+                false => fs.rename(from, to, keeps_target).await,
+                true => fs.rename_again(from, to, keeps_target).await,
+            };
             drop(hold);
             renamed
         };
@@ -187,7 +228,13 @@ impl Adapter {
             return reply.error(Errno::EROFS);
         }
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
+        // Who has the file open has to go on, or would never close it.
+        let gate = fh.is_none().then(|| self.shared.gate.clone());
         let work = async move {
+            let _passed = match &gate {
+                Some(gate) => Some(gate.pass().await),
+                None => None,
+            };
             let cutting = size.and_then(|size| fs.cutting(fs_inode(ino), size));
             if let Some(size) = size {
                 fs.clone().set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await?;

@@ -10,6 +10,7 @@ use s3mount_metrics::{CallEvent, Event, Recorder};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::gate::Gate;
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
 
@@ -19,6 +20,7 @@ pub(super) struct Shared {
     pub(super) kernel: Arc<Kernel>,
     pub(super) metrics: Arc<FuseMetrics>,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) gate: Gate,
 }
 
 /// The bytes that a READ asks for.

@@ -49,7 +49,9 @@ impl Adapter {
         let reply = SharedReply::new(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
         let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
+        let gate = self.shared.gate.clone();
         let work = async move {
+            let _passed = gate.pass().await;
             let how = write_open(flags);
             let (entry, opened) = fs.create_by(fs_inode(parent), &name, how, attr, opener).await?;
             if passthrough.is_some_and(|passthrough| !passthrough.enter(INodeNo(entry.attr.ino.0))) {
@@ -78,8 +80,9 @@ impl Adapter {
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let reply = SharedReply::new(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
-        let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
+        let (fs, passthrough, gate) = (self.fs.clone(), self.passthrough.clone(), self.shared.gate.clone());
         let work = async move {
+            let _passed = gate.pass().await;
             if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
                 fs.detach(fs_inode(ino), opener.thread);
                 return Err(FsError::Outdated);

@@ -7,6 +7,7 @@ use super::{Directory, InodeNo, InodeTable, OpenClock, Tables, Version};
 use crate::handover::Handover;
 use crate::handover::record::{KnownNode, NodeRecord};
 use crate::numbers::ROOT;
+use s3mount_names::time::millis;
 
 impl Tables {
     /// A number for a directory (no ETag), or for a version. Without a next daemon, numbers count up. Else a look-up by
@@ -75,8 +76,15 @@ impl Tables {
                 modified: version.modified,
                 may_have_old_pages: version.may_have_old_pages,
             }
-        } else if self.drafts.contains_key(&ino) {
-            KnownNode::Draft
+        } else if let Some(draft) = self.drafts.get(&ino) {
+            match draft.file.whole_version() {
+                Some(version) => KnownNode::CleanDraft {
+                    etag: version.object.etag().as_str().into(),
+                    size: version.size,
+                    modified: millis(version.mtime),
+                },
+                None => KnownNode::Draft,
+            }
         } else {
             KnownNode::Folder
         };
@@ -132,32 +140,37 @@ impl InodeTable {
         }
         for (ino, record) in files {
             let NodeRecord { parent, name, is_newest, node } = record;
-            match node {
+            let (etag, size, modified, may_have_old_pages) = match node {
                 KnownNode::Version { etag, size, modified, may_have_old_pages } => {
-                    if is_newest {
-                        tables.set_newest(ino, parent, &name);
-                    }
-                    let known = Version {
-                        parent,
-                        text: format!("{name}{etag}").into(),
-                        size,
-                        modified,
-                        lookups: 1,
-                        name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
-                        is_outdated: false,
-                        may_have_old_pages,
-                        opened: OpenClock::NEVER,
-                        found: None,
-                    };
-                    tables.versions.insert(ino, known);
-                    if tables.note_new(ino, self.limit) {
-                        self.has_too_many.notify_one();
-                    }
+                    (etag, size, modified, may_have_old_pages)
                 }
+                // It may have been written around the kernel's page cache.
+                KnownNode::CleanDraft { etag, size, modified } => (etag, size, modified, true),
                 KnownNode::Draft => {
                     tables.lost.insert(ino);
+                    continue;
                 }
-                KnownNode::Folder => {}
+                KnownNode::Folder => continue,
+            };
+            if is_newest {
+                tables.set_newest(ino, parent, &name);
+            }
+            let known = Version {
+                parent,
+                text: format!("{name}{etag}").into(),
+                size,
+                modified,
+                lookups: 1,
+                name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
+                is_outdated: false,
+                may_have_old_pages,
+                opened: OpenClock::NEVER,
+                found: None,
+            };
+            tables.versions.insert(ino, known);
+            tables.record(ino);
+            if tables.note_new(ino, self.limit) {
+                self.has_too_many.notify_one();
             }
         }
     }

@@ -1,0 +1,163 @@
+//! `s3mount upgrade DIR`: the program that is at the path of a mount's daemon now takes the mount over.
+//!
+//! Nothing is given up before it is known that the other program can go on: this one reads the flags of the daemon and the
+//! state of its mount, and it must be the program that the daemon's path leads to.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use s3mount_fs::Handover;
+use s3mount_fuse::KeptSession;
+use s3mount_settings::layers;
+use s3mount_system::mounts::{self, MountedAt, mount_at, resolve};
+use s3mount_system::probe::check_above;
+use s3mount_system::terminal;
+
+use crate::command_line::Args;
+use crate::daemon::{STATE, WRITERS_LIMIT};
+use crate::helper;
+
+/// How much longer than for its writers a daemon waits at most, before it makes way or goes on.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the next daemon may take then.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often it is looked who serves a mount.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The kind of s3mount's mounts.
+const KIND: &str = "fuse.s3mount";
+
+/// Has the mount at `dir` taken over, or all mounts of this machine.
+pub(crate) fn upgrade(dir: Option<&Path>) -> anyhow::Result<()> {
+    mounts::check()?;
+    let Some(dir) = dir else { return upgrade_all() };
+    check_above(dir)?;
+    let dir = resolve(dir).with_context(|| format!("cannot find the folder {}", terminal::shown(dir)))?;
+    let shown = terminal::shown(&dir);
+    let mount = mount_at(&dir).filter(|mount| mount.kind == KIND);
+    let mount = mount.with_context(|| {
+        format!("s3mount has mounted nothing at {shown}; findmnt -t {KIND} lists what it has")
+    })?;
+    replace(&mount)
+}
+
+fn upgrade_all() -> anyhow::Result<()> {
+    let all: Vec<_> = mounts::mounts().into_iter().filter(|mount| mount.kind == KIND).collect();
+    let mut failed = 0;
+    for mount in &all {
+        if let Err(error) = replace(mount) {
+            terminal::notice(&format!("{mount}: {error:#}"));
+            failed += 1;
+        }
+    }
+    ensure!(failed == 0, "{failed} of {} mounts are served by the same daemons as before", all.len());
+    Ok(())
+}
+
+/// Has one mount taken over.
+fn replace(mount: &MountedAt) -> anyhow::Result<()> {
+    let daemon = daemon_of(mount)
+        .with_context(|| format!("no daemon of {mount} is found; only its owner and root can see it"))?;
+    check(daemon)?;
+    kill(Pid::from_raw(daemon), Signal::SIGUSR2)
+        .context("cannot ask the daemon; run this as its user, or as root")?;
+    let asked = Instant::now();
+    loop {
+        let now = daemon_of(mount);
+        if now.is_some_and(|now| now != daemon) {
+            break;
+        }
+        ensure!(
+            mount_at(&mount.dir).is_some_and(|there| there.id == mount.id),
+            "{mount} was taken down; the log of the mount says why"
+        );
+        ensure!(
+            now.is_none() || asked.elapsed() < WRITERS_LIMIT + ANSWER_LIMIT,
+            "the daemon goes on: files are open for writing, and their bytes would be lost; the log of the mount says \
+             which, so close them and try again"
+        );
+        ensure!(
+            asked.elapsed() < WRITERS_LIMIT + START_LIMIT,
+            "no daemon serves {mount} yet; the log of the mount says what it waits for"
+        );
+        std::thread::sleep(PAUSE);
+    }
+    terminal::result(&format!("{mount} is served by s3mount {} now", env!("CARGO_PKG_VERSION")));
+    Ok(())
+}
+
+/// The words of a file in /proc that end with a zero each.
+fn words(path: &str) -> Vec<OsString> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+    let mut words: Vec<_> = words.collect();
+    words.pop();
+    words
+}
+
+/// The process that serves a mount. Each daemon has a warden, whose arguments name both.
+fn daemon_of(mount: &MountedAt) -> Option<i32> {
+    let id = mount.id.to_string();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+    pids.into_iter().find_map(|pid| {
+        let words = words(&format!("/proc/{pid}/cmdline"));
+        let texts: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+        match texts[..] {
+            ["s3mount", "warden", daemon, of, ..] if of == id => {
+                let daemon = daemon.parse().ok()?;
+                // The warden of a daemon that has ended goes, too.
+                Path::new(&format!("/proc/{daemon}/fd")).exists().then_some(daemon)
+            }
+            _ => None,
+        }
+    })
+}
+
+/// Checks that this program can go on with the mount of a daemon, and is the one that will.
+fn check(daemon: i32) -> anyhow::Result<()> {
+    let path = |name: &str| format!("/proc/{daemon}/{name}");
+    let exe =
+        std::fs::read_link(path("exe")).context("cannot see the daemon; run this as its user, or as root")?;
+    // A program that was replaced has this after its path.
+    let exe = exe.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
+    let this = std::env::current_exe().context("cannot find out which program this is")?;
+    ensure!(
+        this.canonicalize().ok() == PathBuf::from(&exe).canonicalize().ok(),
+        "the daemon's program is {exe}, and this is {}; run: {exe} upgrade",
+        this.display()
+    );
+    let environment = words(&path("environ"));
+    let variables = environment.iter().filter_map(|variable| variable.to_str()?.split_once('='));
+    let variables: std::collections::HashMap<_, _> =
+        variables.map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+    let is_kept = ["S3MOUNT_HOLDER", "FDSTORE"].iter().any(|name| variables.contains_key(OsStr::new(name)));
+    ensure!(is_kept, "nobody keeps the mount while its daemon is replaced; mount with --keep-alive");
+    let args = words(&path("cmdline"));
+    let parsed = match args.first() {
+        Some(program) if helper::is_called(program) => helper::translate(args).map(|(_, args)| args),
+        _ => Ok(args),
+    };
+    let parsed = parsed.and_then(|args| layers::parse::<Args>(args, &variables.into_iter().collect()));
+    parsed
+        .map(drop)
+        .map_err(|error| anyhow::anyhow!("this program does not take the daemon's flags: {error}"))?;
+    let state = std::fs::read_dir(path("fd"))?
+        .flatten()
+        .map(|file| file.path())
+        .find(|file| std::fs::read_link(file).is_ok_and(|target| target.to_string_lossy().contains(STATE)));
+    let Some(state) = state else { bail!("the daemon has no state that another one could read") };
+    let left = Handover::look(File::open(state)?)?;
+    left.session()
+        .and_then(KeptSession::read)
+        .context("the daemon's session with the kernel can't be read")?;
+    Ok(())
+}

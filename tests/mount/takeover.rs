@@ -1,0 +1,278 @@
+//! The daemon of a mount with `--keep-alive` is killed, or replaced, while programs use the mount.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use s3mount_testkit::{TestS3, check, mix, run_with_timeout};
+use tempfile::TempDir;
+
+use crate::world::{BUCKET, KIB, MIB, World, check_file, map, wait_for};
+
+const SIZE: u64 = 48 * MIB;
+const FILES: usize = 300;
+const FILE_BYTES: u64 = 20 * KIB;
+
+/// How far the deaths of daemons are apart, so that three of them do not end the mount.
+const APART: Duration = Duration::from_millis(3600);
+
+fn server() -> s3mount_testkit::Builder {
+    let server = TestS3::builder().synthetic(BUCKET, "big", SIZE).synthetic(BUCKET, "deep/er/big", SIZE);
+    (0..FILES).fold(server, |server, number| server.synthetic(BUCKET, &name(number), FILE_BYTES))
+}
+
+fn name(number: usize) -> String {
+    format!("small/{number:05}")
+}
+
+/// The daemon of a mount that has a holder, once there is one.
+fn daemon_of(world: &World) -> Option<i32> {
+    let holder = world.mount.pid();
+    let children = fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).ok()?;
+    let is_alive = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.contains(") Z ") && !stat.is_empty()
+    };
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_alive)
+}
+
+/// Kills the daemon, and waits for the next one.
+fn take_over(world: &World, signal: Signal) {
+    let before = daemon_of(world).expect("a daemon");
+    kill(Pid::from_raw(before), signal).expect("it lives");
+    wait_for("another daemon", || daemon_of(world).is_some_and(|now| now != before));
+}
+
+fn upgrade(world: &World) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    command.arg("upgrade").arg(world.mount.path());
+    let output = run_with_timeout(&mut command, Duration::from_secs(100)).expect("it ends");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// How often the daemon is killed: `S3MOUNT_CRASHES`, or this often.
+fn rounds(usual: usize) -> usize {
+    std::env::var("S3MOUNT_CRASHES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
+}
+
+/// Runs `readers` side by side, again and again, while `change` is done.
+fn read_while(readers: &[&(dyn Fn(usize) + Sync)], change: impl FnOnce()) {
+    let (is_over, passes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for reader in readers {
+            let (is_over, passes) = (&is_over, &passes);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    reader(passes.fetch_add(1, Ordering::Relaxed));
+                }
+            });
+        }
+        change();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(passes.into_inner() > readers.len(), "each reader has read");
+}
+
+#[test]
+fn readers_see_nothing_of_a_daemon_that_is_killed() {
+    let world = World::new(server(), &["--keep-alive", "--memory-limit", "128MiB", "--allow=write"]);
+    let (open, direct) = (world.open("big"), open_direct(&world, "deep/er/big"));
+    let mapped = map(&world.open("deep/er/big"));
+    let read_at = |file: &File, key: &str, offset: u64| {
+        let mut bytes = vec![0; 64 << 10];
+        file.read_exact_at(&mut bytes, offset).unwrap_or_else(|error| panic!("{key} at {offset}: {error}"));
+        check(key, offset, &bytes).expect("its bytes");
+    };
+    let random = |pass: usize| mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10);
+    let folder = File::open(world.path("deep")).expect("a folder");
+    let inside = format!("/proc/self/fd/{}/er/big", std::os::fd::AsRawFd::as_raw_fd(&folder));
+    let sequential = |_: usize| {
+        let mut file = &open;
+        file.seek(SeekFrom::Start(0)).expect("a start");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).expect("all bytes");
+        check("big", 0, &bytes).expect("its bytes");
+    };
+    let at_random = |pass: usize| read_at(&direct, "deep/er/big", random(pass));
+    let through_a_map = |pass: usize| {
+        let at = random(pass) as usize;
+        check("deep/er/big", at as u64, &mapped[at..at + 4096]).expect("its bytes");
+    };
+    let small = |pass: usize| {
+        let name = name(pass % FILES);
+        assert_eq!(fs::metadata(world.path(&name)).expect("a file").len(), FILE_BYTES);
+        check_file(&world.path(&name), &name);
+    };
+    let listing = |_: usize| {
+        let names = fs::read_dir(world.path("small")).expect("a folder");
+        assert_eq!(names.map(|name| name.expect("a name")).count(), FILES);
+    };
+    let below_a_folder = |_: usize| read_at(&File::open(&inside).expect("a file"), "deep/er/big", 0);
+    read_while(&[&sequential, &at_random, &through_a_map, &small, &listing, &below_a_folder], || {
+        for round in 0..rounds(3) {
+            thread::sleep(APART);
+            let signal = [Signal::SIGKILL, Signal::SIGSEGV, Signal::SIGABRT][round % 3];
+            take_over(&world, signal);
+        }
+        thread::sleep(Duration::from_secs(1));
+    });
+    let (holder, daemon) = (world.mount.pid(), daemon_of(&world).expect("a daemon"));
+    let rss = s3mount_testkit::peak_rss_bytes(daemon as u32);
+    assert!(rss <= 192 * MIB, "the next daemon keeps to its memory, too: {} MiB", rss / MIB);
+    let threads = fs::read_dir(format!("/proc/{holder}/task")).expect("the holder").count();
+    assert_eq!(threads, 1);
+}
+
+fn open_direct(world: &World, name: &str) -> File {
+    let mut options = File::options();
+    options.read(true).custom_flags(nix::libc::O_DIRECT).open(world.path(name)).expect("a file")
+}
+
+#[test]
+fn inodes_pages_and_open_folders_stay() {
+    let world = World::counting(server(), &["--keep-alive", "--metadata-ttl", "0"]);
+    check_file(&world.path("big"), "big");
+    let numbers = || {
+        ["big", "deep", "deep/er", "small/00007"]
+            .map(|name| fs::metadata(world.path(name)).expect(name).ino())
+    };
+    let before = numbers();
+    let mut names = fs::read_dir(world.path("small")).expect("a folder");
+    let first = names.next().expect("a name").expect("a name").file_name();
+    assert_eq!(first, "00000");
+    take_over(&world, Signal::SIGKILL);
+    assert_eq!(numbers(), before);
+    world.server.reset_stats();
+    check_file(&world.path("big"), "big");
+    assert_eq!(world.fetched(), 0, "the kernel has all pages");
+    assert_eq!(names.map(|name| name.expect("a name")).count(), FILES - 1);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_and_an_open_file_fails() {
+    let world = World::new(server(), &["--keep-alive", "--allow=all"]);
+    for round in 0..rounds(2) {
+        let file = |what: &str| format!("{what}-{round}");
+        world.write(&file("kept"), "kept");
+        world.write(&file("gone"), "gone");
+        fs::create_dir(world.path(&file("folder"))).expect("a folder");
+        fs::rename(world.path(&file("kept")), world.path(&file("folder/kept"))).expect("a new name");
+        fs::remove_file(world.path(&file("gone"))).expect("a file");
+        let mut open = File::create(world.path(&file("open"))).expect("a file");
+        open.write_all(b"only in memory").expect("memory");
+        take_over(&world, Signal::SIGKILL);
+        let error = open.write_all(b"more").expect_err("its bytes are lost");
+        assert_eq!(error.raw_os_error(), Some(nix::libc::EIO));
+        let error = nix::unistd::close(open).expect_err("its bytes are lost");
+        assert_eq!(error, nix::errno::Errno::EIO);
+        assert_eq!(world.read(&file("folder/kept")), b"kept");
+        for lost in ["gone", "open", "kept"] {
+            let error = fs::metadata(world.path(&file(lost))).expect_err(lost);
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{lost}");
+        }
+        assert!(world.server.stored(BUCKET, &file("open")).is_none());
+        world.write(&file("open"), "again");
+        assert_eq!(world.read(&file("open")), b"again");
+        thread::sleep(APART);
+    }
+}
+
+#[test]
+fn files_that_the_kernel_reads_by_itself_stay_open() {
+    let cache = TempDir::new().expect("a folder");
+    let flag = cache.path().display().to_string();
+    let world = World::counting(server(), &["--keep-alive", "--cache", &flag]);
+    check_file(&world.path("big"), "big");
+    let passed = || world.gauge("opens_passthrough");
+    wait_for("the file is read by the kernel", || {
+        drop(world.open("big"));
+        passed() > 0
+    });
+    let open = world.open("big");
+    take_over(&world, Signal::SIGKILL);
+    let mut bytes = vec![0; MIB as usize];
+    open.read_exact_at(&mut bytes, 5 * MIB).expect("bytes");
+    check("big", 5 * MIB, &bytes).expect("its bytes");
+    // Another open of the inode has to name the same file to the kernel.
+    check_file(&world.path("big"), "big");
+    drop(open);
+    check_file(&world.path("big"), "big");
+    assert!(passed() > 0);
+}
+
+#[test]
+fn a_daemon_makes_way_once_no_file_is_being_written() {
+    let world = World::new(server(), &["--keep-alive", "--allow=all"]);
+    let open = world.open("big");
+    let before = daemon_of(&world).expect("a daemon");
+    assert_eq!(upgrade(&world), (true, String::new()));
+    assert_ne!(daemon_of(&world), Some(before));
+    let mut bytes = [0; 4096];
+    open.read_exact_at(&mut bytes, SIZE - 4096).expect("bytes");
+    check("big", SIZE - 4096, &bytes).expect("its bytes");
+    let mut written = File::create(world.path("written")).expect("a file");
+    written.write_all(b"one ").expect("memory");
+    thread::scope(|scope| {
+        let upgraded = scope.spawn(|| upgrade(&world));
+        thread::sleep(Duration::from_millis(500));
+        let before = daemon_of(&world);
+        // Who begins to write waits for the next daemon.
+        let begun = scope.spawn(|| world.write("later", "later"));
+        written.write_all(b"two").expect("memory");
+        assert_eq!(daemon_of(&world), before);
+        drop(written);
+        assert_eq!(upgraded.join().expect("it ends"), (true, String::new()));
+        begun.join().expect("it is written");
+    });
+    assert_eq!((world.read("written"), world.read("later")), (b"one two".to_vec(), b"later".to_vec()));
+}
+
+#[test]
+fn a_daemon_does_not_make_way_while_a_file_is_being_written() {
+    let world = World::new(server(), &["--keep-alive", "--allow=all"]);
+    let mut written = File::create(world.path("written")).expect("a file");
+    written.write_all(b"one ").expect("memory");
+    let before = daemon_of(&world).expect("a daemon");
+    let (is_done, said) = upgrade(&world);
+    assert!(!is_done && said.contains("files are open for writing"), "{said}");
+    assert_eq!(daemon_of(&world), Some(before));
+    written.write_all(b"two").expect("memory");
+    drop(written);
+    assert_eq!(world.read("written"), b"one two");
+}
+
+#[test]
+fn a_daemon_that_is_killed_again_and_again_ends_the_mount() {
+    let world = World::new(server(), &["--keep-alive"]);
+    for _ in 0..2 {
+        take_over(&world, Signal::SIGKILL);
+    }
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    let holder = world.mount.pid();
+    wait_for("the end of the holder", || {
+        fs::read_to_string(format!("/proc/{holder}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    });
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    assert!(!mounts.contains(&world.mount.path().display().to_string()), "nothing is left");
+    let said = world.mount.stderr();
+    assert!(said.contains("3 daemons were killed within 10s"), "{said}");
+}
+
+#[test]
+fn without_its_holder_a_daemon_goes_on_and_is_the_last_one() {
+    let world = World::new(server(), &["--keep-alive"]);
+    let daemon = daemon_of(&world).expect("a daemon");
+    kill(Pid::from_raw(world.mount.pid() as i32), Signal::SIGKILL).expect("it lives");
+    thread::sleep(Duration::from_millis(300));
+    check_file(&world.path("big"), "big");
+    kill(Pid::from_raw(daemon), Signal::SIGKILL).expect("it lives");
+    wait_for("an answer", || {
+        fs::metadata(world.path("big")).is_err_and(|error| error.raw_os_error() == Some(nix::libc::ENOTCONN))
+    });
+}
