@@ -81,12 +81,17 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
             return holder::hold(&config, &program, || {});
         }
         logging::start(&config)?;
+        let is_first = !matches!(place, Given::Kept(_));
         return mount::mount(&config, place, keeper, || {
-            tell();
+            if is_first {
+                tell();
+            }
             manager::ready(&mounted(&config));
         });
     }
     if let Some(Keeper::Holder(_)) = keeper {
+        // It keeps no folder in use. Its holder has started it where the flags name folders from.
+        nix::unistd::chdir("/")?;
         logging::start(&config)?;
         let result = mount::mount(&config, place, keeper, || {
             manager::ready(&mounted(&config));

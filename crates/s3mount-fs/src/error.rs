@@ -180,10 +180,11 @@ impl FsError {
             | FsError::Write(WriteError::Failed(_))
             | FsError::Refused
             | FsError::LostDaemon
+            // The kernel looks the name up again.
+            | FsError::UnknownInode(_)
             | FsError::Outdated
             | FsError::Warm(_) => false,
-            FsError::UnknownInode(_)
-            | FsError::BadHandle(_)
+            FsError::BadHandle(_)
             | FsError::Object(_)
             | FsError::TimedOut(_)
             | FsError::TooManyNames(_)

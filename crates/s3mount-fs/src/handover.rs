@@ -6,6 +6,7 @@
 //!
 //! - open files and open directories ([`OpenRecord`], [`OpenFolderRecord`]);
 //! - directories, because a working directory can't be looked up again;
+//! - folders that may hold no object, which no listing shows;
 //! - files that are open, or whose number is not the one that a look-up would give them ([`NodeRecord`]).
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
@@ -25,12 +26,14 @@ use sha2::{Digest as _, Sha256};
 
 use self::log::{Key, Log, Said};
 use self::record::{
-    KnownNode, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs, OpenFolderRecord, OpenRecord, Record, SESSION,
+    KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs,
+    OpenFolderRecord, OpenRecord, Record, SESSION,
 };
 use crate::numbers::{FIRST_FREE, FileHandle, InodeNo};
 use crate::sync::{Mutex, MutexGuard, lock};
+use s3mount_names::FolderNote;
 
-/// The most directories that have a record, and the most files that have one without being open.
+/// The most directories that have a record, the most folders without objects that have one, and the most files that have one without being open.
 const MOST_NODES: usize = 100_000;
 
 /// Why a log can't be taken over.
@@ -84,6 +87,12 @@ impl Numbers {
     }
 }
 
+/// The number of a folder's record.
+fn folder_number(prefix: &str, name: &str) -> u64 {
+    let hash = Sha256::new().chain_update(prefix).chain_update("/").chain_update(name).finalize();
+    u64::from_le_bytes(hash[..8].try_into().unwrap_or_default())
+}
+
 /// The records, and how many there are of each kind.
 #[derive(Debug)]
 struct Records {
@@ -91,6 +100,8 @@ struct Records {
     /// How often each inode is open.
     open: HashMap<InodeNo, usize>,
     folders: usize,
+    /// Folders that may hold no object.
+    local_folders: usize,
     /// Files that have a record, also open ones.
     files: usize,
     /// The kind of each node's record: whether it is a folder.
@@ -150,6 +161,7 @@ impl Handover {
             log,
             open: HashMap::new(),
             folders: 0,
+            local_folders: 0,
             files: 0,
             nodes: HashMap::new(),
             is_broken: false,
@@ -185,6 +197,7 @@ impl Handover {
                 | Record::OpenFolder(_, OpenFolderRecord { ino, .. }) => {
                     *counts.open.entry(*ino).or_default() += 1
                 }
+                Record::LocalFolder(_) => counts.local_folders += 1,
                 Record::Session(_) => {}
             }
         }
@@ -271,6 +284,19 @@ impl Handover {
     /// Notes that a directory is closed.
     pub(crate) fn set_closed_folder(&self, handle: FileHandle, ino: InodeNo) {
         self.lock().close((OPEN_FOLDER, handle.0), Some(ino));
+    }
+
+    /// Notes a folder that may hold no object, or that it is none any more.
+    pub(crate) fn set_local_folder(&self, prefix: &str, name: &str, note: Option<FolderNote>) {
+        let mut records = self.lock();
+        let key = (LOCAL_FOLDER, folder_number(prefix, name));
+        let has_room = records.local_folders < MOST_NODES || records.log.has(key);
+        let Some(note) = note.filter(|_| has_room) else {
+            records.local_folders -= usize::from(records.log.has(key));
+            return records.remove(key);
+        };
+        records.local_folders += usize::from(!records.log.has(key));
+        records.put(key, &LocalFolderRecord::bytes(prefix, name, note));
     }
 
     /// The bytes of the records that count.

@@ -46,6 +46,7 @@ pub use name::{
 pub use namespace::Namespace;
 pub use namespace::changes::{MovedFile, StoredIn};
 pub use overlay::SetDraft;
+pub use overlay::folder_listener::FolderNote;
 pub use overlay::folders::Emptying;
 pub use pages::listing_cache::ListingCache;
 pub use pages::page::Page;

@@ -5,6 +5,7 @@
 //! and a folder that was made or emptied here are in no listing at all: they stay until the draft has become an object,
 //! or the folder is removed, or a listing shows it ([`folders`]).
 
+pub(crate) mod folder_listener;
 pub(crate) mod folders;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::folder_listener::{FolderListener, FolderNote};
 use crate::fact::Fact;
 use crate::name::{File, Named, NamedDraft, Target};
 use crate::pages::page::Page;
@@ -40,6 +42,11 @@ impl<D: NamedDraft> Change<D> {
     /// Whether listings never show the change.
     fn is_local(&self) -> bool {
         matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
+    }
+
+    /// Whether it is a folder that may hold no object.
+    fn is_folder(&self) -> bool {
+        matches!(self, Change::Folder | Change::Emptied(_))
     }
 
     fn draft(&self) -> Option<Arc<D>> {
@@ -116,11 +123,17 @@ fn covered<'a, D>(
 pub(crate) struct Overlay<D> {
     has_any: AtomicBool,
     folders: Mutex<Folders<D>>,
+    /// Told of each folder that is noted, and that is noted no more.
+    listener: FolderListener,
 }
 
 impl<D> Default for Overlay<D> {
     fn default() -> Self {
-        Self { has_any: AtomicBool::new(false), folders: Mutex::default() }
+        Self {
+            has_any: AtomicBool::new(false),
+            folders: Mutex::default(),
+            listener: FolderListener::default(),
+        }
     }
 }
 
@@ -129,10 +142,21 @@ impl<D: NamedDraft> Overlay<D> {
         lock(&self.folders)
     }
 
+    /// Has `tell` told of folders that may hold no object.
+    pub(crate) fn tell_folders(&self, tell: Box<dyn Fn(&str, &str, Option<FolderNote>) + Send + Sync>) {
+        self.listener.set(tell);
+    }
+
     /// Notes a change of `name` in the folder `prefix`.
     pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change<D>, now: Instant) {
         let mut folders = self.lock();
-        folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
+        let is_made = matches!(change, Change::Folder);
+        let before = folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
+        if is_made {
+            self.listener.tell(prefix, name, Some(FolderNote::Made));
+        } else if before.is_some_and(|(before, _)| before.is_folder()) {
+            self.listener.tell(prefix, name, None);
+        }
         self.has_any.store(true, Ordering::Relaxed);
     }
 
@@ -321,7 +345,7 @@ impl<D: NamedDraft> Overlay<D> {
                     Change::Gone => drop(changes.insert(name.clone(), None)),
                 }
             }
-            Self::leave_to_store(&mut folders, prefix, page, shown);
+            self.leave_to_store(&mut folders, prefix, page, shown);
         }
         drop(folders);
         (!changes.is_empty()).then(|| page.changed_by(&changes))
@@ -351,6 +375,15 @@ impl<D: NamedDraft> Overlay<D> {
             if let Some(mut names) = folders.remove(&prefix) {
                 names.retain(|_, (change, _)| change.is_local());
                 let now: Arc<str> = Arc::from(format!("{to}{}", &prefix[from.len()..]));
+                for (name, (change, _)) in names.iter().filter(|(_, (change, _))| change.is_folder()) {
+                    self.listener.tell(&prefix, name, None);
+                    let is_made = matches!(change, Change::Folder);
+                    self.listener.tell(
+                        &now,
+                        name,
+                        Some(if is_made { FolderNote::Made } else { FolderNote::Emptied }),
+                    );
+                }
                 folders.entry(now).or_default().extend(names);
             }
         }
@@ -376,7 +409,7 @@ impl<D: NamedDraft> Overlay<D> {
         for names in folders.values_mut() {
             names.retain(|_, (change, at)| change.is_local() || now.saturating_duration_since(*at) < longest);
         }
-        Self::drop_oldest(&mut folders, most_emptied);
+        self.drop_oldest(&mut folders, most_emptied);
         folders.retain(|_, names| !names.is_empty());
         self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
         Self::bytes(&folders)

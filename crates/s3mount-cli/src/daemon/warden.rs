@@ -12,7 +12,9 @@
 //! daemon's files stay open as long as the thread waits.
 #![expect(unsafe_code, reason = "a process that is told of its parent's end")]
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -65,6 +67,7 @@ pub(super) fn dismiss(mut warden: Child) {
 pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> anyhow::Result<()> {
     // What the daemon has open without knowing must not stay open.
     close_all_but(&[]);
+    let holder = holder.and_then(|holder| File::open(format!("/proc/{holder}/stat")).ok());
     let mut ended = SigSet::empty();
     ended.add(ENDED);
     // The kernel sends the signal just before the daemon's first thread is a zombie. Another thread may wait in the
@@ -72,23 +75,19 @@ pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> any
     while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
         ended.wait()?;
     }
-    // Its parent is the holder, until that is gone.
-    if holder.is_some_and(|holder| is_parent_of(holder, daemon)) {
+    if holder.is_some_and(|holder| lives(&holder)) {
         return Ok(());
     }
     by_id(id).filter(|mount| mount.device == device).map_or(Ok(()), |mount| abort(&mount))
 }
 
-/// Whether a process was started by this parent, which lives. A process that has ended has its parent until that parent has
-/// taken note of it.
-fn is_parent_of(parent: u32, pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let started_by = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
-    match started_by {
-        Some(number) => number == parent,
-        // Its parent was there to take note of it.
-        None => Path::new(&format!("/proc/{parent}")).exists(),
-    }
+/// Whether the process whose `stat` in /proc is open lives.
+fn lives(stat: &File) -> bool {
+    let mut text = [0; 1024];
+    // It fails for a process that is gone, also where another one has its number by now.
+    let len = stat.read_at(&mut text, 0).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[..len]);
+    text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Whether the first thread of a process has ended, or does so within `limit`.

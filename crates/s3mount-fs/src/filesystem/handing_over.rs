@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Filesystem;
 use super::open_file::{OpenFile, OpenObject};
 use crate::control::Control;
-use crate::handover::record::{KnownNode, NodeRecord, OpenAs, OpenRecord, Record};
+use crate::handover::record::{KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record};
 use crate::handover::{Handover, Left};
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
 use crate::tree::inode::Node;
@@ -15,6 +15,8 @@ impl Filesystem {
     #[must_use]
     pub fn with_handover(mut self, handover: Arc<Handover>) -> Self {
         self.inodes.hand_over(handover.clone());
+        let told = handover.clone();
+        self.namespace.tell_folders(move |prefix, name, note| told.set_local_folder(prefix, name, note));
         self.directories.hand_over(handover.clone());
         self.handover = Some(handover);
         self
@@ -65,6 +67,9 @@ impl Filesystem {
                 Record::Node(ino, node) => nodes.push((ino, node)),
                 Record::Open(handle, file) => open.push((handle, file)),
                 Record::OpenFolder(handle, folder) => folders.push((handle, folder)),
+                Record::LocalFolder(LocalFolderRecord { prefix, name, note }) => {
+                    self.namespace.note_folder_again(&Arc::from(prefix), &name, note);
+                }
             }
         }
         let drafts = nodes.iter().filter(|(_, record)| record.node == KnownNode::Draft);

@@ -4,6 +4,7 @@ use bytes::{Buf as _, BufMut as _};
 
 use super::HandoverError;
 use crate::numbers::{FileHandle, InodeNo};
+use s3mount_names::FolderNote;
 
 /// An inode that the kernel knows, for the next daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,14 @@ impl OpenFolderRecord {
     }
 }
 
+/// A folder that may hold no object: only the mount knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalFolderRecord {
+    pub(crate) prefix: Box<str>,
+    pub(crate) name: Box<str>,
+    pub(crate) note: FolderNote,
+}
+
 /// One record that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
@@ -90,6 +99,7 @@ pub(crate) enum Record {
     Node(InodeNo, NodeRecord),
     Open(FileHandle, OpenRecord),
     OpenFolder(FileHandle, OpenFolderRecord),
+    LocalFolder(LocalFolderRecord),
 }
 
 /// The kinds of records.
@@ -97,6 +107,7 @@ pub(super) const SESSION: u8 = 1;
 pub(super) const NODE: u8 = 2;
 pub(super) const OPEN: u8 = 3;
 pub(super) const OPEN_FOLDER: u8 = 4;
+pub(super) const LOCAL_FOLDER: u8 = 5;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -222,6 +233,22 @@ impl OpenFolderRecord {
     }
 }
 
+impl LocalFolderRecord {
+    pub(super) fn bytes(prefix: &str, name: &str, note: FolderNote) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(8 + prefix.len() + name.len());
+        bytes.put_u8((note == FolderNote::Made).into());
+        put_text(&mut bytes, prefix);
+        put_text(&mut bytes, name);
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let bytes = &mut bytes;
+        let note = if bytes.try_get_u8()? != 0 { FolderNote::Made } else { FolderNote::Emptied };
+        Ok(Self { prefix: text(bytes)?, name: text(bytes)?, note })
+    }
+}
+
 impl Record {
     /// Reads a record of this kind and number.
     ///
@@ -233,6 +260,7 @@ impl Record {
             NODE => Record::Node(InodeNo(id), NodeRecord::read(bytes)?),
             OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
             OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),
+            LOCAL_FOLDER => Record::LocalFolder(LocalFolderRecord::read(bytes)?),
             _ => return Err(HandoverError::NoRecord),
         })
     }

@@ -12,6 +12,7 @@ use super::Namespace;
 use crate::error::NamesError;
 use crate::fact::{Asked, Fact};
 use crate::name::{File, Named, NamedDraft, Target, is_file_name, split_key};
+use crate::overlay::folder_listener::FolderNote;
 use crate::overlay::folders::Emptying;
 use crate::overlay::{Change, SetDraft};
 use crate::pages::page::Page;
@@ -43,6 +44,20 @@ impl<D: NamedDraft> Namespace<D> {
     /// Notes that `name` in the directory `prefix` is a folder, even if it holds no object.
     pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
+    }
+
+    /// Has `tell` told of each folder that stays although it may hold no object: its parent's prefix, its name, and why, or
+    /// `None` once it does not stay any more. It must not call the namespace. It can be set once.
+    pub fn tell_folders(&self, tell: impl Fn(&str, &str, Option<FolderNote>) + Send + Sync + 'static) {
+        self.overlay.tell_folders(Box::new(tell));
+    }
+
+    /// Notes a folder of which another daemon has told.
+    pub fn note_folder_again(&self, prefix: &Arc<str>, name: &str, note: FolderNote) {
+        match note {
+            FolderNote::Made => self.note_folder(prefix, name),
+            FolderNote::Emptied => self.overlay.note_emptied(prefix, name),
+        }
     }
 
     /// Notes that this mount removes names from the directory `prefix`, until the guard is dropped. The directory and

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::folder_listener::FolderNote;
 use super::{Change, Folders, Names, Overlay, has_local, names_of};
 use crate::name::{NamedDraft, split_key};
 use crate::pages::page::Page;
@@ -62,6 +63,14 @@ fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, 
 }
 
 impl<D: NamedDraft> Overlay<D> {
+    /// Notes that names were removed from the folder `name` in the folder `prefix` by a daemon before.
+    pub(crate) fn note_emptied(&self, prefix: &str, name: &str) {
+        let mut folders = self.lock();
+        names_of(&mut folders, prefix).insert(name.into(), (Change::Emptied(0), Instant::now()));
+        self.listener.tell(prefix, name, Some(FolderNote::Emptied));
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
     /// Notes that names are being removed from the folder `prefix`, which lies below the `root`.
     pub(crate) fn emptying<'a>(&'a self, root: &'a str, prefix: Arc<str>) -> Emptying<'a, D> {
         let (mut folders, now) = (self.lock(), Instant::now());
@@ -73,6 +82,7 @@ impl<D: NamedDraft> Overlay<D> {
                 _ => 0,
             };
             names.insert(name.into(), (Change::Emptied(by + 1), now));
+            self.listener.tell(parent, name, Some(FolderNote::Emptied));
         }
         self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
         drop(folders);
@@ -82,6 +92,7 @@ impl<D: NamedDraft> Overlay<D> {
     /// Forgets those of the folders `names` in the folder `prefix` that a page shows. A folder with drafts or folders
     /// of this mount stays noted.
     pub(super) fn leave_to_store(
+        &self,
         folders: &mut Folders<D>,
         prefix: &str,
         page: &Page,
@@ -92,12 +103,15 @@ impl<D: NamedDraft> Overlay<D> {
             page.find(&folder).is_some() && !has_local(folders, &format!("{prefix}{folder}"))
         });
         if let Some(known) = folders.get_mut(prefix) {
-            names.iter().for_each(|name| drop(known.remove(name)));
+            for name in names {
+                known.remove(&name);
+                self.listener.tell(prefix, &name, None);
+            }
         }
     }
 
     /// Forgets the folders that were emptied longest ago, if all of them take more than `most` bytes.
-    pub(super) fn drop_oldest(folders: &mut Folders<D>, most: usize) {
+    pub(super) fn drop_oldest(&self, folders: &mut Folders<D>, most: usize) {
         let all = emptied_bytes(folders);
         if all <= most {
             return;
@@ -117,7 +131,10 @@ impl<D: NamedDraft> Overlay<D> {
             });
             let old: Vec<Box<str>> = old.map(|(name, _)| name.clone()).collect();
             if let Some(names) = folders.get_mut(&prefix) {
-                old.iter().for_each(|name| drop(names.remove(name)));
+                for name in old {
+                    names.remove(&name);
+                    self.listener.tell(&prefix, &name, None);
+                }
             }
         }
     }

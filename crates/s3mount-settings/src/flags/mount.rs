@@ -314,7 +314,7 @@ pub struct MountArgs {
     /// memory was short. Open files, maps, working directories and the page cache stay, and calls under way get their
     /// answers. Files that were being written fail with EIO. Takes root and Linux 6.9. See docs/RUNNING.md.
     #[arg(long, help_heading = RUNNING, hide_short_help = true)]
-    pub(crate) keep_alive: bool,
+    pub keep_alive: bool,
 
     /// Listen on a Unix socket at this path for hints and queries.
     ///

@@ -21,6 +21,9 @@ const OLDEST: (u32, u32) = (4, 18);
 /// The first kernel in which the kernel reads cached files by itself.
 const PASSTHROUGH: (u32, u32) = (6, 9);
 
+/// The first kernel that sends requests to another daemon again.
+const RESEND: (u32, u32) = (6, 9);
+
 /// The first kernel with FUSE over io_uring.
 const IO_URING: (u32, u32) = (6, 14);
 
@@ -72,6 +75,7 @@ impl Machine {
 pub(crate) fn check(machine: &Machine, args: &MountArgs) -> Vec<Finding> {
     let mut findings = vec![
         kernel(machine, !args.cache.is_empty()),
+        keep_alive(machine, args.keep_alive),
         device(machine),
         fusermount(machine),
         allow_other(machine, args),
@@ -130,6 +134,23 @@ fn kernel(machine: &Machine, has_cache: bool) -> Finding {
         );
     }
     Finding::ok(NAME, said)
+}
+
+/// Whether another daemon can take a mount over. It is no fault of a machine that it can't, unless it is asked to.
+fn keep_alive(machine: &Machine, is_wanted: bool) -> Finding {
+    const NAME: &str = "keep-alive";
+    let release = machine.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let is_new = version(&release).is_some_and(|version| version >= RESEND);
+    let (said, remedy) = match (is_new, machine.is_root) {
+        (true, true) => {
+            return Finding::ok(NAME, "with --keep-alive, a mount goes on when its daemon is killed");
+        }
+        (false, _) => {
+            ("the kernel is older than Linux 6.9, so no mount outlives its daemon", "leave out --keep-alive")
+        }
+        (true, false) => ("a mount outlives its daemon only where root mounts", "leave out --keep-alive"),
+    };
+    if is_wanted { Finding::fail(NAME, said, remedy) } else { Finding::ok(NAME, said) }
 }
 
 fn device(machine: &Machine) -> Finding {
@@ -389,6 +410,8 @@ mod tests {
         let (_folder, older) = machine(&old("5.15.0"));
         check_one(&older, &[], "kernel", CheckStatus::Ok, "no passthrough");
         check_one(&older, &["--cache", "/c"], "kernel", CheckStatus::Warn, "with Linux 6.9");
+        check_one(&older, &[], "keep-alive", CheckStatus::Ok, "no mount outlives its daemon");
+        check_one(&older, &["--keep-alive"], "keep-alive", CheckStatus::Fail, "older than Linux 6.9");
     }
 
     #[test]
