@@ -12,8 +12,10 @@
 #![expect(unsafe_code, reason = "a process that is started with open files")]
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -60,7 +62,10 @@ const PASSED_ON: [Signal; 5] =
 pub(crate) struct Program {
     path: PathBuf,
     args: Vec<OsString>,
+    /// Where it was started, to which its arguments are relative.
     folder: Option<PathBuf>,
+    /// The same, if the mount covers it: the path leads into the mount.
+    covered: Option<File>,
     /// The descriptor that the mount was passed on, if another process has mounted.
     passed: Option<RawFd>,
 }
@@ -70,7 +75,13 @@ impl Program {
     pub(crate) fn this(config: &Config) -> anyhow::Result<Self> {
         let path = std::env::current_exe().context("cannot find out which program this is")?;
         let (args, folder) = (std::env::args_os().collect(), std::env::current_dir().ok());
-        Ok(Self { path, args, folder, passed: config.target.device() })
+        let is_covered = |folder: &PathBuf| config.target.dir().is_some_and(|dir| folder.starts_with(dir));
+        // This process must never ask the mount for anything: nobody might answer.
+        let covered = folder.as_ref().filter(|folder| is_covered(folder)).map(|_| {
+            File::options().read(true).custom_flags(nix::libc::O_PATH | nix::libc::O_DIRECTORY).open(".")
+        });
+        let covered = covered.transpose().context("cannot open the folder that this was started in")?;
+        Ok(Self { path, args, folder, covered, passed: config.target.device() })
     }
 
     /// Starts a daemon, which inherits `kept`.
@@ -79,7 +90,8 @@ impl Program {
         if let Some((program, args)) = self.args.split_first() {
             command.arg0(program).args(args);
         }
-        if let Some(folder) = self.folder.as_deref().filter(|folder| folder.is_dir()) {
+        let covered = self.covered.as_ref().map(|folder| folder.as_raw_fd());
+        if let Some(folder) = self.folder.as_deref().filter(|folder| covered.is_none() && folder.is_dir()) {
             command.current_dir(folder);
         }
         // High numbers, so that none is in the place of another.
@@ -103,6 +115,9 @@ impl Program {
         unsafe {
             command.pre_exec(move || {
                 sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+                if covered.is_some_and(|folder| nix::libc::fchdir(folder) < 0) {
+                    return Err(io::Error::last_os_error());
+                }
                 for (number, source) in (first..).zip(&numbers) {
                     if nix::libc::dup2(*source, number) < 0 {
                         return Err(io::Error::last_os_error());

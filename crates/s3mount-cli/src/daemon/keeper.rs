@@ -181,11 +181,6 @@ impl Keeper {
         }
         Ok(())
     }
-
-    /// The process that keeps the mount, if it is the parent of this one.
-    pub(crate) fn holder(&self) -> Option<u32> {
-        matches!(self, Self::Holder(_)).then(std::os::unix::process::parent_id)
-    }
 }
 
 /// Logs why another daemon had to take over.

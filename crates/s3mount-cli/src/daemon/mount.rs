@@ -181,7 +181,8 @@ pub(crate) fn mount(
     }
     // A mount that another process has made has its own.
     let began = mount.id().and_then(|id| by_id(id.number));
-    let holder = keeper.as_ref().and_then(Keeper::holder);
+    // Whoever keeps the mount has started this process.
+    let holder = keeper.as_ref().map(|_| std::os::unix::process::parent_id());
     let warden = began.as_ref().map(|began| warden::start(began, holder));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \

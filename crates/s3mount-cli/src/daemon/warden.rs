@@ -32,12 +32,14 @@ const ENDED: Signal = Signal::SIGUSR1;
 /// How long a thread may take from this signal to its end.
 const SIGNAL_LEAD: Duration = Duration::from_secs(1);
 
+/// How long the next daemon may take to let a thread go that waits in the kernel. systemd starts none as long as one waits.
+const NEXT_LIMIT: Duration = Duration::from_secs(10);
+
 /// Folder of the kernel's list of FUSE connections, where somebody has mounted it.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
-/// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing, as long as the holder is
-/// there.
+/// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing, unless that takes too long.
 pub(super) fn start(there: &MountedAt, holder: Option<u32>) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     let numbers = [u64::from(std::process::id()), there.id, there.device].map(|number| number.to_string());
@@ -75,10 +77,22 @@ pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> any
     while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
         ended.wait()?;
     }
-    if holder.is_some_and(|holder| lives(&holder)) {
+    if holder.is_some_and(|holder| lives(&holder)) && has_gone(daemon, NEXT_LIMIT) {
         return Ok(());
     }
     by_id(id).filter(|mount| mount.device == device).map_or(Ok(()), |mount| abort(&mount))
+}
+
+/// Whether the last thread of the daemon has ended, or does so within `limit`: then the process has another parent.
+fn has_gone(daemon: u32, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while parent_id() == daemon {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
 
 /// Whether the process whose `stat` in /proc is open lives.
