@@ -198,8 +198,10 @@ fn files_that_the_kernel_reads_by_itself_stay_open() {
         drop(world.open("big"));
         passed() > 0
     });
-    let open = world.open("big");
+    let (open, other, direct) = (world.open("big"), world.open("big"), open_direct(&world, "big"));
     take_over(&world, Signal::SIGKILL);
+    check_file(&world.path("big"), "big");
+    drop((other, direct));
     let mut bytes = vec![0; MIB as usize];
     open.read_exact_at(&mut bytes, 5 * MIB).expect("bytes");
     check("big", 5 * MIB, &bytes).expect("its bytes");

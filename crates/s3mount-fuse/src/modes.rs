@@ -76,22 +76,6 @@ impl<I: std::hash::Hash + Eq, B> Modes<I, B> {
         }
     }
 
-    /// Counts a file that is open already: through the daemon, or by passthrough with this backing file, or the one of
-    /// the inode's other files.
-    pub(crate) fn inherit(&self, ino: I, backing: Option<B>) {
-        match self.lock().entry(ino) {
-            Entry::Occupied(mut known) => {
-                let (Mode::Daemon(count) | Mode::Passthrough(count, _)) = known.get_mut();
-                *count += 1;
-            }
-            Entry::Vacant(free) => {
-                free.insert(
-                    backing.map_or(Mode::Daemon(1), |backing| Mode::Passthrough(1, Arc::new(backing))),
-                );
-            }
-        }
-    }
-
     /// Counts a file of `ino` as released. Returns the backing file that no file is open with any more. To drop
     /// it may take a while, so the caller drops it without the lock.
     pub(crate) fn release(&self, ino: I) -> Option<Arc<B>> {

@@ -114,7 +114,8 @@ impl Passthrough {
         if let Some(Inherited { device, opened }) = inherited {
             let device = Arc::new(device);
             for (ino, id) in opened {
-                modes.inherit(ino, id.map(|id| Backing::Inherited(id, device.clone())));
+                // The first file of an inode has the backing file of all.
+                drop(modes.open(ino, || id.map(|id| Backing::Inherited(id, device.clone()))));
             }
         }
         Some(Self {

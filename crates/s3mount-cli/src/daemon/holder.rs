@@ -33,6 +33,7 @@ use nix::sys::socket::{
 };
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use procfs::process::Process;
 use s3mount_settings::resolved::Config;
 use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
@@ -53,9 +54,8 @@ pub(crate) const REPLACE: u8 = 75;
 /// The first number of the descriptors that a daemon inherits. Those before are the standard streams.
 const FIRST: RawFd = 3;
 
-/// The signals that are passed on to the daemon.
-const PASSED_ON: [Signal; 5] =
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
+/// The signals that ask a daemon to end.
+const ASKS_TO_END: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// How to start a daemon.
 #[derive(Debug)]
@@ -174,8 +174,11 @@ impl Ended {
 /// # Errors
 /// Those of starting it. A mount whose daemons are killed again and again is taken down.
 pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) -> anyhow::Result<ExitCode> {
+    // What the program that started this one ignores, as nohup does, stays ignored.
+    let ignored = Process::myself()?.status()?.sigign;
+    let heeded = ASKS_TO_END.into_iter().filter(|signal| ignored & 1 << (*signal as i32 - 1) == 0);
     let mut signals = SigSet::empty();
-    PASSED_ON.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| signals.add(signal));
+    heeded.chain([Signal::SIGUSR2, Signal::SIGCHLD]).for_each(|signal| signals.add(signal));
     signals.thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let score = lower_oom_score();
@@ -193,6 +196,8 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
             told.device.is_some() && told.state.is_some() && (mount.is_some() || told.mount.is_none());
         let is_over = match how {
             Ended::Exited(0) => true,
+            // A daemon that is about to begin does not catch it yet.
+            Ended::Killed(signal) if ASKS_TO_END.contains(&signal) => true,
             Ended::Exited(_) | Ended::Killed(_) | Ended::Stuck => was_asked || !is_kept,
         };
         if is_over {
