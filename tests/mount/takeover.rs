@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use s3mount_testkit::{TestS3, check, content, mix, run_with_timeout};
+use s3mount_testkit::{FirstByte, Shape, TestS3, check, content, mix, run_with_timeout};
 use tempfile::TempDir;
 
 use crate::world::{BUCKET, KIB, MIB, World, check_file, map, s3mount, said, wait_for};
@@ -184,6 +184,55 @@ fn what_was_acknowledged_is_there_and_an_open_file_fails() {
         world.write(&file("open"), "again");
         assert_eq!(world.read(&file("open")), b"again");
         thread::sleep(APART);
+    }
+}
+
+/// Makes, renames, removes and reads files of one folder, and counts how often, in a file elsewhere.
+const BUSY: &str = "
+import os, random, sys
+d, count = sys.argv[1], open(sys.argv[2], 'w')
+while True:
+    try:
+        one, other = (f'{d}/f{random.randrange(6)}' for _ in range(2))
+        match random.randrange(4):
+            case 0: open(one, 'wb').write(b'x' * random.randrange(1000))
+            case 1: os.unlink(one)
+            case 2: os.rename(one, other)
+            case 3: open(one, 'rb').read(); os.listdir(d)
+    except OSError as error:
+        if error.errno in (103, 107): sys.exit(str(error))
+    count.write('.')
+    count.flush()
+";
+
+/// A thread of the daemon that waits in the kernel for a folder does not end when the daemon is killed. The next daemon's
+/// answer to who holds the folder lets it go.
+#[test]
+fn programs_that_change_one_folder_go_on() {
+    let slow = Shape { first_byte: FirstByte::Fixed(30.0), ..Shape::fast() };
+    let world =
+        World::new(server().shape(slow).object(BUCKET, "d/f0", "text"), &["--keep-alive", "--allow=all"]);
+    let count = |number: usize| world.folder().join(format!("count-{number}"));
+    let start = |number| {
+        let mut python = Command::new("/usr/bin/python3");
+        python.args(["-c", BUSY]).arg(world.path("d")).arg(count(number)).spawn().expect("a program")
+    };
+    let mut programs: Vec<_> = (0..8).map(start).collect();
+    let counts =
+        || (0..8).map(|number| fs::metadata(count(number)).map_or(0, |file| file.len())).collect::<Vec<_>>();
+    for _ in 0..rounds(2) {
+        for number in 0..40 {
+            thread::sleep(Duration::from_millis(130));
+            world.server.put(BUCKET, &format!("d/f{}", number % 6), format!("theirs, {number}"));
+        }
+        take_over(&world, Signal::SIGKILL);
+        let before = counts();
+        wait_for("each program goes on", || counts().iter().zip(&before).all(|(now, before)| now > before));
+    }
+    for program in &mut programs {
+        assert!(program.try_wait().expect("a program").is_none(), "none has seen the mount end");
+        program.kill().expect("it lives");
+        program.wait().expect("its end");
     }
 }
 
