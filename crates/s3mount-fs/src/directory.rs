@@ -109,6 +109,7 @@ impl Directories {
 
     /// Takes notes of open directories from now on.
     pub(crate) fn hand_over(&mut self, handover: Arc<Handover>) {
+        self.open.begin_at(handover.first_handle());
         self.handover = Some(handover);
     }
 
