@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
+use s3mount_names::FolderNote;
 use s3mount_object::{ETag, ObjectId};
 
 use super::log::{HALF_BYTES, Key, Log, Said};
@@ -232,7 +233,13 @@ fn records_are_read_as_they_were_written() {
     let node = |name: &str, node| NodeRecord { parent: InodeNo(1), name: name.into(), is_newest: true, node };
     let version =
         KnownNode::Version { etag: "\"etag\"".into(), size: 1 << 40, modified: -5, may_have_old_pages: true };
-    let nodes = [node("folder", KnownNode::Folder), node("ä", version), node("new", KnownNode::Draft)];
+    let clean = KnownNode::CleanDraft { etag: "\"2\"".into(), size: 0, modified: 7 };
+    let nodes = [
+        node("folder", KnownNode::Folder),
+        node("ä", version),
+        node("new", KnownNode::Draft),
+        node("synced", clean),
+    ];
     let opens = [
         OpenAs::Own,
         OpenAs::Object { is_direct: true },
@@ -260,6 +267,17 @@ fn records_are_read_as_they_were_written() {
     };
     handover.set_open_folder(FileHandle(9), &folder);
     right.push(Record::OpenFolder(FileHandle(9), folder));
+    handover.set_local_folder("above/", "made", Some(FolderNote::Made));
+    handover.set_local_folder("above/", "emptied", Some(FolderNote::Emptied));
+    handover.set_local_folder("above/", "gone", Some(FolderNote::Made));
+    handover.set_local_folder("above/", "gone", None);
+    for (name, note) in [("made", FolderNote::Made), ("emptied", FolderNote::Emptied)] {
+        right.push(Record::LocalFolder(LocalFolderRecord {
+            prefix: "above/".into(),
+            name: name.into(),
+            note,
+        }));
+    }
     let (_, left) = Handover::open(file, SEED).expect("a log");
     assert_eq!(left.session(), Some(&b"session"[..]));
     let opened: Vec<_> = left.opened().collect();
