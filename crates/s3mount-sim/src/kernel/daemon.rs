@@ -1,15 +1,13 @@
 //! One request, from the kernel to the filesystem and back, as the adapter of s3mount-fuse hands it on.
 //!
 //! - [`requests`]: what the adapter makes of each request; `opening`: OPENs; `naming`: names; `listing`: listings;
-//! - [`service`]: the filesystem that serves the mount now; `modes`: how it has opened each inode;
-//! - `resent`: requests that come again, because the daemon before has not answered them.
+//! - [`service`]: the filesystem that serves the mount now; `modes`: how it has opened each inode.
 
 mod listing;
 mod modes;
 mod naming;
 mod opening;
 pub(super) mod requests;
-mod resent;
 pub(super) mod service;
 
 use std::collections::{BTreeMap, BTreeSet};

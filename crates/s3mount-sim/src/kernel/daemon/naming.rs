@@ -41,8 +41,10 @@ impl Daemon {
             let name = name.clone();
             async move {
                 let attr = StoredAttr::new_folder(0o755, 0, 0);
-                let made = turn.fs().mkdir(parent, &name, attr).await;
-                told(turn.made(made, (parent, &name)).await)
+                told(match turn.is_resent {
+                    false => turn.fs().mkdir(parent, &name, attr).await,
+                    true => turn.fs().mkdir_again(parent, &name, attr).await,
+                })
             }
         };
         self.request(caller, number, Some(parent), work, nothing).await
@@ -61,9 +63,12 @@ impl Daemon {
             let name = name.clone();
             async move {
                 let fs = turn.fs();
-                let removed =
-                    if is_dir { fs.rmdir(parent, &name).await } else { fs.unlink(parent, &name).await };
-                told(turn.removed(removed))
+                told(match (is_dir, turn.is_resent) {
+                    (false, false) => fs.unlink(parent, &name).await,
+                    (false, true) => fs.unlink_again(parent, &name).await,
+                    (true, false) => fs.rmdir(parent, &name).await,
+                    (true, true) => fs.rmdir_again(parent, &name).await,
+                })
             }
         };
         self.request(caller, number, Some(parent), work, nothing).await
@@ -86,8 +91,10 @@ impl Daemon {
                 let hold = turn.daemon.hold(folders.1);
                 let from = Place { parent: folders.0, name: &old };
                 let to = Place { parent: folders.1, name: &new };
-                let renamed = turn.fs().rename(from, to, keeps_target).await;
-                let renamed = turn.renamed(renamed, (folders.0, &old), (folders.1, &new)).await;
+                let renamed = match turn.is_resent {
+                    false => turn.fs().rename(from, to, keeps_target).await,
+                    true => turn.fs().rename_again(from, to, keeps_target).await,
+                };
                 drop(hold);
                 told(renamed)
             }
