@@ -11,7 +11,9 @@ use s3mount_names::FolderNote;
 use s3mount_object::{ETag, ObjectId};
 
 use super::log::{HALF_BYTES, Key, Log, Said};
-use super::record::{KnownNode, NODE, NodeRecord, OPEN, OpenAs, OpenFolderRecord, OpenRecord, Record};
+use super::record::{
+    KnownNode, LocalFolderRecord, NODE, NodeRecord, OPEN, OpenAs, OpenFolderRecord, OpenRecord, Record,
+};
 use super::{Handover, HandoverError, Numbers};
 use crate::names::Target;
 use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
@@ -357,7 +359,7 @@ fn names_whose_numbers_collide_get_different_ones_and_keep_them() {
         _ => None,
     });
     let nodes: Vec<_> = nodes.collect();
-    assert_eq!(nodes.iter().map(|(ino, node)| (*ino, &*node.name)).collect::<Vec<_>>(), [(ino, "b")]);
+    assert!(nodes.iter().any(|(of, node)| (*of, &*node.name) == (ino, "b")), "{nodes:?}");
     let table = inodes(&Arc::new(next));
     table.restore(nodes);
     assert_eq!(table.lookup_or_insert(ROOT, "", "b", &version("e")).ino, ino);
