@@ -34,8 +34,8 @@ const LISTINGS: (u32, u32) = (2, 32);
 /// The most times that a listing begins anew because newer answers show that names are gone, and leave others in doubt.
 const MOST_RESTARTS: u32 = 3;
 
-/// The most bytes of names that are held back in the notes of an open directory.
-const MOST_OWED: usize = 4096;
+/// The most bytes of names in the notes of an open directory. An answer has no more than 32 KiB.
+const MOST_NOTED: usize = 64 << 10;
 
 /// How many names come before the first name of the bucket: `.` and `..`.
 const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
@@ -109,6 +109,7 @@ impl Directories {
 
     /// Takes notes of open directories from now on.
     pub(crate) fn hand_over(&mut self, handover: Arc<Handover>) {
+        self.open.begin_at(handover.first_handle());
         self.handover = Some(handover);
     }
 
@@ -125,15 +126,13 @@ impl Directories {
         let Some(open) = self.open.get(handle) else { return };
         let read = usize::try_from(next.0).unwrap_or(usize::MAX).saturating_sub(DOTS);
         // Another reader of the same handle may have it.
-        let kept = open.listing.try_lock().ok().and_then(|listing| listing.kept_upto(read));
-        let kept = kept.filter(|(_, owed)| owed.iter().map(String::len).sum::<usize>() < MOST_OWED);
+        let record = open.listing.try_lock().ok().and_then(|listing| listing.record(open.ino, read));
+        let bytes = |record: &OpenFolderRecord| {
+            record.owed.iter().chain(&record.given).map(String::len).sum::<usize>()
+        };
         // Else the next daemon lists the directory from its beginning, and counts.
-        let record = kept.map_or(OpenFolderRecord::new(open.ino), |(behind, owed)| OpenFolderRecord {
-            ino: open.ino,
-            read: read as u64,
-            behind: behind.into(),
-            owed,
-        });
+        let record = record.filter(|record| bytes(record) < MOST_NOTED);
+        let record = record.unwrap_or_else(|| OpenFolderRecord::new(open.ino));
         self.note(handle, record);
     }
 
@@ -177,6 +176,7 @@ impl Directories {
         } else if is_moved {
             listing.go_on_anew(first.saturating_sub(DOTS));
         }
+        listing.note_asked(first.saturating_sub(DOTS));
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
         let entry = |(index, (name, kind, ino)): (usize, (&str, FileKind, Option<InodeNo>))| DirEntry {
             name: name.to_owned(),

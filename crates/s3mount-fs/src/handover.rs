@@ -29,7 +29,7 @@ use self::record::{
     KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs,
     OpenFolderRecord, OpenRecord, Record, SESSION,
 };
-use crate::numbers::{FIRST_FREE, FileHandle, InodeNo};
+use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
 use crate::sync::{Mutex, MutexGuard, lock};
 use s3mount_names::FolderNote;
 
@@ -115,6 +115,7 @@ struct Records {
 pub struct Handover {
     records: Mutex<Records>,
     numbers: Numbers,
+    first_handle: FileHandle,
 }
 
 /// What the daemon before has left.
@@ -152,10 +153,10 @@ impl Handover {
     /// # Errors
     /// Those of writing to the file.
     pub fn create(file: File, seed: [u8; 16]) -> io::Result<Self> {
-        Ok(Self::new(Log::create(file, seed)?))
+        Ok(Self::new(Log::create(file, seed)?, FileHandle(1)))
     }
 
-    fn new(log: Log) -> Self {
+    fn new(log: Log, first_handle: FileHandle) -> Self {
         let numbers = Numbers(log.seed());
         let records = Records {
             log,
@@ -166,7 +167,7 @@ impl Handover {
             nodes: HashMap::new(),
             is_broken: false,
         };
-        Self { records: Mutex::new(records), numbers }
+        Self { records: Mutex::new(records), numbers, first_handle }
     }
 
     /// Takes over what the daemon before has left in `file`. `seed` is for numbers that have to be new ones.
@@ -187,7 +188,8 @@ impl Handover {
                 records.clear();
             }
         }
-        let handover = Self::new(log);
+        // The kernel may yet close handles that the daemon before has given, so no handle is used again.
+        let handover = Self::new(log, FileHandle(Numbers(seed).of(ROOT, "", None, 0).0));
         let mut counts = handover.lock();
         for record in &records {
             match record {
@@ -225,6 +227,11 @@ impl Handover {
     /// The numbers of inodes.
     pub(crate) fn numbers(&self) -> Numbers {
         self.numbers
+    }
+
+    /// The first handle of an open file, and of an open directory.
+    pub(crate) fn first_handle(&self) -> FileHandle {
+        self.first_handle
     }
 
     /// Notes what the session with the kernel has agreed on.

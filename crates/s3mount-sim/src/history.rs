@@ -109,6 +109,8 @@ pub struct File {
     pub stored: u64,
     /// Whether anything has failed that might have changed it, so that nobody knows what it is.
     pub is_unknown: bool,
+    /// When what was set may have been lost.
+    doubted: Option<u64>,
     /// Whether it was something that nobody knows before all edits.
     is_based: bool,
 }
@@ -159,6 +161,11 @@ impl File {
         }
     }
 
+    /// What was set so far may be lost.
+    pub fn doubt_sets(&mut self, at: u64) {
+        self.doubted = Some(at);
+    }
+
     /// Whether something may have been set between two moments.
     pub fn may_be_set(&self, from: u64, to: u64) -> bool {
         self.sets.iter().any(|set| set.asked <= to && set.answered >= from)
@@ -172,7 +179,11 @@ impl File {
         let first = self.sets.iter().filter(|set| set.what.is_like(like)).map(|set| set.asked).min();
         let is_touched =
             || matches!(like, Attribute::Time(_)) && self.may_change(first.unwrap_or_default(), to);
-        values.contains(&None) || values.contains(&attribute) || self.is_unknown || is_touched()
+        let is_again = |at: u64| {
+            self.sets.iter().any(|set| set.what.is_like(like) && set.asked > at && set.answered < from)
+        };
+        let is_doubted = self.doubted.is_some_and(|at| !is_again(at));
+        values.contains(&None) || values.contains(&attribute) || self.is_unknown || is_doubted || is_touched()
     }
 
     /// Whether all that ever happened to it is that somebody appended.

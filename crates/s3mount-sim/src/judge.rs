@@ -6,13 +6,15 @@ mod folders;
 mod moved;
 mod names;
 mod stored;
+mod taken_over;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::folder_names::FolderChange;
 use self::folder_names::Folders;
+use self::taken_over::Death;
 use crate::content::{CELL, COMMON, CellContent, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;
@@ -42,6 +44,12 @@ pub struct Judge {
     /// Open files that may write, and files that are being opened so: the file if it is known, and the moments at which
     /// `open` was asked for and `close` answered.
     writers: Vec<(Option<usize>, u64, u64)>,
+    /// The names by which they were opened.
+    writer_paths: Vec<String>,
+    /// Those of which the `open` has no answer yet.
+    opening: BTreeSet<usize>,
+    /// Daemons that have died, and others have taken over.
+    deaths: Vec<Death>,
     /// Who has written what by which name, as the moment at which he has opened it.
     written: BTreeMap<Tag, (u64, String)>,
     /// When open files were asked to close, by the moment at which they were opened.
@@ -86,6 +94,9 @@ impl Judge {
             is_unsure: false,
             has_stray_edits: false,
             writers: Vec::new(),
+            writer_paths: Vec::new(),
+            opening: BTreeSet::new(),
+            deaths: Vec::new(),
             written: BTreeMap::new(),
             closes: BTreeMap::new(),
             syncs: BTreeMap::new(),
@@ -136,9 +147,17 @@ impl Judge {
         let writer = changes.then(|| {
             self.shared.iter_mut().for_each(|shared| shared.begin(mount, path, asked));
             self.writers.push((None, asked, NEVER));
+            self.writer_paths.push(path.to_owned());
+            self.opening.insert(self.writers.len() - 1);
             self.writers.len() - 1
         });
         Opening { asked, mount, path: path.to_owned(), flags, made, cuts, writer }
+    }
+
+    /// Whether a name may have become stale again after the kernel has looked it up anew.
+    fn may_be_stale_twice(&mut self, path: &str, known: usize, from: u64, to: u64) -> bool {
+        let times = 2_usize.saturating_sub(known + self.stale_times(path, from, to));
+        self.name(path).may_change_times(times, from, to)
     }
 
     /// The `open` has an answer.
@@ -148,6 +167,9 @@ impl Judge {
     pub fn opened(&mut self, opening: Opening, answer: Result<(), i32>) -> Result<Option<Opened>, Broken> {
         let Opening { asked, mount, path, flags, made, cuts, writer } = opening;
         let now = self.ticks.next();
+        if let Some(writer) = writer {
+            self.opening.remove(&writer);
+        }
         if let (Some(writer), Err(_)) = (writer, answer) {
             self.writers[writer].2 = now;
             self.shared.iter_mut().for_each(|shared| shared.failed_to_open(mount, &path, asked, now));
@@ -175,6 +197,7 @@ impl Judge {
             flags,
             file: None,
             asked,
+            answered: now,
             has_emptied: flags & libc::O_TRUNC != 0,
             wrote: false,
             only_appends: flags & libc::O_APPEND != 0,
@@ -189,9 +212,7 @@ impl Judge {
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared() => return Ok(None),
             // The kernel looks a name up again once. An `open` that empties a file which others read makes the name anew
             // itself (promise 11).
-            Err(libc::ESTALE) if self.name(&path).may_change_times(2 - empties, asked, now) => {
-                return Ok(None);
-            }
+            Err(libc::ESTALE) if self.may_be_stale_twice(&path, empties, asked, now) => return Ok(None),
             Err(libc::ESTALE) if empties == 1 && is_unsure && !self.copies.is_empty() => return Ok(None),
             Err(libc::EIO) if self.shared.as_mut().is_some_and(|of| of.tells_loss(mount, &path)) => {
                 return Ok(None);
@@ -243,6 +264,7 @@ impl Judge {
         if let Some(writer) = writer {
             self.writers[writer].0 = opened.file;
         }
+        self.opened_by_dead(&opened, asked, now);
         Ok(Some(opened))
     }
 
@@ -389,7 +411,8 @@ impl Judge {
                 return Ok(());
             }
         }
-        let Some(file) = opened.file.map(|file| &self.files[file]) else { return Ok(()) };
+        let file = opened.file.filter(|_| !self.may_be_lost(opened));
+        let Some(file) = file.map(|file| &self.files[file]) else { return Ok(()) };
         // Who only reads may see the version that he has opened.
         let from = if opened.writes() { asked } else { opened.asked };
         let got = bytes.len() as u64 / CELL;

@@ -11,8 +11,10 @@ pub struct Opened {
     pub flags: i32,
     /// The file of the model, if it can be only one.
     pub file: Option<usize>,
-    /// When it was opened: asked, and answered.
+    /// When it was asked to be opened.
     pub asked: u64,
+    /// When it was.
+    pub answered: u64,
     /// Whether its `open` has made the file, or emptied it.
     pub has_emptied: bool,
     /// Whether something was written to it.

@@ -65,6 +65,8 @@ pub enum Act {
     Hint(&'static str, String),
     /// The daemon is killed, and another mount takes its place.
     Kill,
+    /// The daemon is killed after so many requests, and another takes over after some milliseconds.
+    TakeOver(u64, u64),
 }
 
 /// A program, and what it does.
@@ -133,6 +135,8 @@ pub enum Role {
     Stranger,
     /// Kills the daemon.
     Killer,
+    /// Kills the daemon so that another takes over.
+    Successor,
 }
 
 impl Role {
@@ -389,6 +393,7 @@ impl Theme {
             }),
             Role::Hinter => acts.push(self.hint(draw)),
             Role::Killer => acts.push(Act::Kill),
+            Role::Successor => acts.push(Act::TakeOver(draw.below(40), draw.below(60))),
             Role::Trainer | Role::Maker | Role::Walker | Role::Clearer | Role::FolderRenamer => {
                 self.folder_round(draw, kind, number, acts);
             }
@@ -462,6 +467,12 @@ impl fmt::Display for Act {
             Act::Delete(key) => write!(f, "the stranger deletes {key}"),
             Act::Hint(file, text) => write!(f, "write(.s3mount/{file}, {text:?})"),
             Act::Kill => write!(f, "the daemon is killed"),
+            Act::TakeOver(requests, milliseconds) => {
+                write!(
+                    f,
+                    "the daemon is killed after {requests} requests, the next begins after {milliseconds} ms"
+                )
+            }
         }
     }
 }

@@ -28,6 +28,9 @@ mod calls;
 /// No call takes longer: some take several requests, and each of these may take a minute.
 const LONGEST_CALL: Duration = Duration::from_secs(300);
 
+/// How long a daemon that is to die waits for requests.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
 /// How long all that goes on after the last call may take.
 const AFTER: Duration = Duration::from_secs(300);
 
@@ -111,7 +114,7 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
         .enumerate()
         .map(|(number, plan)| {
             let draw = Arc::new(Draw::new(scenario.seed ^ (number as u64 + 1) << 32));
-            Arc::new(Place::new(&store, number, plan, draw, scenario.kills(), cache.clone()))
+            Arc::new(Place::new(&store, number, plan, draw, scenario.ends(), cache.clone()))
         })
         .collect();
     let players: Vec<_> = scenario
@@ -166,6 +169,12 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
     }
     // Requests that their clients have given up may still be under way, and the last bytes of logs are kept for a while.
     sleep(Duration::from_secs(200)).await;
+    for place in places.iter().filter(|place| place.is_kept()) {
+        let recovered = place.recover_intents(false).await;
+        if world.store.has_no_faults() {
+            recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
+        }
+    }
     world.judge().finally(&world.store)?;
     if scenario.mounts.iter().all(|plan| plan.keeps_attributes) {
         world.judge().finally_attributes(&world.store)?;
@@ -270,6 +279,29 @@ impl Player {
     /// Who uses a mount whose daemon is killed gets errors.
     fn unless_cut_off(&self, broken: Broken) -> Check {
         if broken.rule == Rule::Errno && self.is_cut_off() { Ok(()) } else { Err(broken) }
+    }
+
+    /// Kills the daemon, after so many requests. Another takes over after a while, and finds what the kernel has open.
+    async fn take_over(&self, requests: u64, milliseconds: u64) -> Check {
+        let Some(place) = self.place.as_ref().filter(|place| place.is_kept()) else { return Ok(()) };
+        let world = &self.world;
+        // Where programs send no more, it dies while they rest.
+        let waits = place.mount();
+        let _sent = timeout(LONGEST_WAIT, waits.kernel.wait_for_requests(requests)).await;
+        self.draw.pause().await;
+        place.lose();
+        world.ticks.note(|| "    the daemon is dead".to_owned());
+        let death = world.judge().died(&world.store)?;
+        sleep(Duration::from_millis(milliseconds)).await;
+        let recovered = place.take_over().await;
+        world.ticks.note(|| format!("    another daemon takes over: {recovered:?}"));
+        if world.store.has_no_faults() {
+            recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
+        }
+        place.is_settled().await;
+        // What was done late is believed otherwise for a while.
+        sleep(place.longest_belief()).await;
+        world.judge().settled(death, &world.store)
     }
 
     /// Kills the daemon. Another takes its place, and finds what the store holds.

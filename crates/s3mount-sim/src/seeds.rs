@@ -77,6 +77,9 @@ impl Cut {
                     }
                     Act::Put(_, cells) | Act::Cut(_, cells) => *cells = (*cells).min(2),
                     Act::Pause(milliseconds) => *milliseconds /= 4,
+                    Act::TakeOver(requests, milliseconds) => {
+                        (*requests, *milliseconds) = (*requests / 2, *milliseconds / 4);
+                    }
                     _ => continue,
                 }
                 self.tries(&smaller);

@@ -246,6 +246,14 @@ impl SimStore {
             && live(&self.versions(key), from, to).iter().any(|version| version.comes_back)
     }
 
+    /// One mount knows all that another was told.
+    pub(crate) fn pass_on(&self, from: usize, to: usize) {
+        let mut state = self.lock();
+        let seen = state.seen.iter().filter(|(by, ..)| *by == By::Mount(from));
+        let seen: Vec<_> = seen.map(|(_, key, etag)| (By::Mount(to), key.clone(), etag.clone())).collect();
+        state.seen.extend(seen);
+    }
+
     fn note_seen(&self, by: By, key: &str, etag: &str) {
         self.lock().seen.insert((by, key.to_owned(), etag.to_owned()));
     }

@@ -1,19 +1,26 @@
 //! Mounts over the store, each with a kernel, as the product joins them.
+//!
+//! - [`taking_over`]: a daemon that takes over the mount of one that has died.
+
+mod taking_over;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_bucket::WritableBucket;
-use s3mount_fs::{Filesystem, FsConfig, MetadataTtl, Rights, Writes};
+use s3mount_fs::{Filesystem, FsConfig, Handover, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
-use s3mount_write::{FoundJournal, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
+use s3mount_write::{
+    FoundJournal, Journal, Owner, Record, Recovered, Recovery, StoreAddress, WriteConfig, Writer,
+};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use self::taking_over::Left;
 use crate::disk::{CacheFolder, SimDisk};
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
@@ -68,6 +75,19 @@ pub struct Place {
     mount: Mutex<Arc<SimMount>>,
     /// How many daemons have been here, and whether the last one lives.
     life: Watched<(u64, bool)>,
+    /// What the daemons before have left, if one takes over from the other.
+    left: Option<Mutex<Left>>,
+}
+
+/// How the daemons of a place may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// They live as long as the run.
+    Never,
+    /// They are killed, and others mount anew.
+    Killed,
+    /// They are killed, and others take over.
+    TakenOver,
 }
 
 /// How many mounts may take one another's place. Each has a number of its own at the store.
@@ -77,7 +97,7 @@ pub(crate) const LIVES: usize = 1_000;
 const LATE: Duration = Duration::from_secs(200);
 
 impl Place {
-    /// A folder with its first mount. With `may_be_killed`, its mounts keep journals. The mounts use this `cache`.
+    /// A folder with its first mount. Where daemons end, they keep journals. The mounts use this `cache`.
     ///
     /// # Panics
     /// When the machine has no memory, or no room for journals.
@@ -86,12 +106,19 @@ impl Place {
         number: usize,
         plan: &MountPlan,
         draw: Arc<Draw>,
-        may_be_killed: bool,
+        ends: Ends,
         cache: Option<Arc<CacheFolder>>,
     ) -> Self {
-        let journals = may_be_killed.then(|| TempDir::new().expect("a folder"));
-        let path = journals.as_ref().map(TempDir::path);
-        let first = SimMount::new(store, number, plan, draw.clone(), path, cache.as_ref());
+        let journals = (ends == Ends::Killed).then(|| TempDir::new().expect("a folder"));
+        let (begin, left) = match ends {
+            Ends::TakenOver => {
+                let (handover, left) = Left::begin(&draw);
+                (Begin::Kept(handover), Some(left))
+            }
+            Ends::Never | Ends::Killed => (Begin::Alone, None),
+        };
+        let path = left.as_ref().map(Left::journals).or(journals.as_ref().map(TempDir::path));
+        let first = SimMount::new((store, number), plan, draw.clone(), path, cache.as_ref(), begin);
         Self {
             store: store.clone(),
             number,
@@ -101,6 +128,7 @@ impl Place {
             cache,
             mount: Mutex::new(Arc::new(first)),
             life: Watched::new((0, true)),
+            left: left.map(Mutex::new),
         }
     }
 
@@ -145,8 +173,14 @@ impl Place {
         let (lives, _) = self.life();
         let number = self.number + LIVES * (lives as usize + 1);
         let journals = self.journals.as_ref().map(TempDir::path);
-        let next =
-            SimMount::new(&self.store, number, &self.plan, self.draw.clone(), journals, self.cache.as_ref());
+        let next = SimMount::new(
+            (&self.store, number),
+            &self.plan,
+            self.draw.clone(),
+            journals,
+            self.cache.as_ref(),
+            Begin::Alone,
+        );
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.life.set((lives + 1, true));
     }
@@ -154,6 +188,11 @@ impl Place {
     /// Whether modes and times are kept.
     pub fn keeps_attributes(&self) -> bool {
         self.plan.keeps_attributes
+    }
+
+    /// How long a mount may show what was so before.
+    pub fn longest_belief(&self) -> Duration {
+        self.plan.metadata_ttl.unwrap_or_default() + Duration::from_secs(2)
     }
 
     /// How old what a listing shows may be when it begins (promise 18).
@@ -182,22 +221,27 @@ impl Place {
         let Some(journals) = &self.journals else { return Ok(()) };
         let client = MountClient::new(self.store.clone(), self.number + LIVES / 2);
         let recovery = Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false);
-        let mut wrong = Vec::new();
+        let mut left = Vec::new();
         // All of them are in this process, so the locks don't say which one is dead. None is alive now.
         for found in FoundJournal::all(journals.path()).expect("a folder of journals") {
-            let FoundJournal::Live(_, records) = found else { continue };
-            for record in records {
-                match recovery.recover(&record).await {
-                    Ok(Recovered::Unsure(listed)) => {
-                        for left in listed {
-                            wrong.extend(
-                                recovery.abort(&left.upload).await.err().map(|error| error.to_string()),
-                            );
-                        }
+            if let FoundJournal::Live(_, records) = found {
+                left.extend(records);
+            }
+        }
+        self.put_in_order(&recovery, left).await
+    }
+
+    async fn put_in_order(&self, recovery: &Recovery, left: Vec<Record>) -> Result<(), String> {
+        let mut wrong = Vec::new();
+        for record in left {
+            match recovery.recover(&record).await {
+                Ok(Recovered::Unsure(listed)) => {
+                    for left in listed {
+                        wrong.extend(recovery.abort(&left.upload).await.err().map(|error| error.to_string()));
                     }
-                    Ok(_) => {}
-                    Err(error) => wrong.push(error.to_string()),
                 }
+                Ok(_) => {}
+                Err(error) => wrong.push(error.to_string()),
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
@@ -221,19 +265,29 @@ pub struct SimMount {
     pub disk: Option<SimDisk>,
 }
 
+/// How a daemon begins.
+enum Begin {
+    /// It mounts, and nobody takes over from it.
+    Alone,
+    /// It mounts, and takes notes for the next one.
+    Kept(Handover),
+    /// It takes over what another has left in this kernel.
+    TakenOver(Handover, s3mount_fs::Left, Arc<Kernel>),
+}
+
 impl SimMount {
     /// Mounts the bucket, as the mount of this number, which keeps its journal in the folder `journals`, and what it
-    /// has read in `cache`.
+    /// has read in `cache`; or goes on with a mount.
     ///
     /// # Panics
     /// When the machine has no memory, or no room for the journal.
-    pub fn new(
-        store: &Arc<SimStore>,
-        number: usize,
+    fn new(
+        (store, number): (&Arc<SimStore>, usize),
         plan: &MountPlan,
         draw: Arc<Draw>,
         journals: Option<&Path>,
         cache: Option<&Arc<CacheFolder>>,
+        begin: Begin,
     ) -> Self {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
@@ -287,13 +341,29 @@ impl SimMount {
         let fs = if plan.keeps_attributes { fs.with_attributes(bucket) } else { fs };
         let fs = if plan.folder_markers { fs.with_folder_markers() } else { fs };
         writer.register(fs.registry());
-        let fs = Arc::new(fs);
         let has_passthrough = disk.as_ref().is_some_and(SimDisk::passes_files);
-        let kernel = Kernel::new(fs.clone(), KernelConfig { has_passthrough, ..KernelConfig::new(draw) });
+        let config = KernelConfig { has_passthrough, ..KernelConfig::new(draw) };
+        let (fs, kernel) = match begin {
+            Begin::Alone => {
+                let fs = Arc::new(fs);
+                (fs.clone(), Kernel::new(fs, config))
+            }
+            Begin::Kept(handover) => {
+                let fs = Arc::new(fs.with_handover(Arc::new(handover)));
+                (fs.clone(), Kernel::new(fs, config))
+            }
+            Begin::TakenOver(handover, left, kernel) => {
+                let fs = Arc::new(fs.with_handover(Arc::new(handover)));
+                let opened = left.opened().collect();
+                fs.restore(left);
+                kernel.take_over(fs.clone(), opened);
+                (fs, kernel)
+            }
+        };
         Self { client, fs, kernel, writer, pool, disk }
     }
 
-    /// Whether the mount holds nothing any more.
+    /// Whether the mount holds nothing any more, but for what the kernel does not know of.
     ///
     /// # Errors
     /// What it holds.
@@ -301,9 +371,10 @@ impl SimMount {
         // This brings the metrics up to date.
         drop(self.fs.registry().snapshot());
         let (fs, writer) = (self.fs.metrics(), self.writer.metrics());
+        let [files, folders] = self.kernel.leaks();
         let held = [
-            ("open files", fs.open_files.get()),
-            ("open folders", fs.open_folders.get()),
+            ("open files", fs.open_files.get().saturating_sub(files)),
+            ("open folders", fs.open_folders.get().saturating_sub(folders)),
             ("requests of drafts", writer.in_flight.get()),
             ("bytes of drafts", writer.memory.get()),
             ("waits for memory", self.pool.waiting()),

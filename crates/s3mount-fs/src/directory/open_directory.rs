@@ -81,6 +81,10 @@ pub(super) struct Listing {
     behind: String,
     /// Names up to that key that were not shown yet: they are held back, because a folder of their name may follow.
     owed: HashSet<String>,
+    /// From which number on its reader has asked for names.
+    asked: usize,
+    /// Keys of names that the daemon before has shown last. Its reader goes on behind any of them.
+    given: Vec<String>,
     /// The ends of the names' pages (unset: the end of the directory), and when the pages were requested.
     pages: VecDeque<(Option<Box<str>>, Instant)>,
     /// Whether a newer answer shows that one of the names is gone. Its file may have another name now.
@@ -96,7 +100,12 @@ pub(super) struct Listing {
 impl Listing {
     /// Begins the listing anew.
     pub(super) fn restart(&mut self) {
-        *self = Self::default();
+        *self = Self { asked: self.asked, ..Self::default() };
+    }
+
+    /// Notes from which number on its reader asks for names.
+    pub(super) fn note_asked(&mut self, first: usize) {
+        self.asked = first;
     }
 
     /// Begins the listing anew after the names with smaller numbers than `first`, which its reader has got: a renamed
@@ -104,7 +113,8 @@ impl Listing {
     pub(super) fn go_on_anew(&mut self, first: usize) {
         let Some((behind, owed)) = self.kept_upto(first) else { return self.restart() };
         let owed = owed.into_iter().collect();
-        *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, ..Self::default() };
+        let asked = self.asked;
+        *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, asked, ..Self::default() };
     }
 
     /// The greatest key of the names with smaller numbers than `first`, and the names up to that key that have greater
@@ -122,12 +132,43 @@ impl Listing {
         Some((behind, owed.into_iter().collect()))
     }
 
+    /// What the next daemon has to know to go on behind any of the names up to the number `next` for which the reader has
+    /// asked last. `None` if some of these are not kept any more.
+    pub(super) fn record(&self, ino: InodeNo, next: usize) -> Option<OpenFolderRecord> {
+        let first = self.asked.min(next);
+        let ((behind, owed), (_, owed_next)) = (self.kept_upto(first)?, self.kept_upto(next)?);
+        let owed: HashSet<String> = owed.into_iter().chain(owed_next).collect();
+        let upto = (next - self.dropped).min(self.names.len());
+        let given = self.names.range((first - self.dropped).min(upto)..upto);
+        let given = given.map(|listed| listed.named.key().into_owned()).collect();
+        let (read, owed) = (first as u64, owed.into_iter().collect());
+        Some(OpenFolderRecord { ino, read, behind: behind.into(), owed, given })
+    }
+
     /// A listing whose first names were read from a daemon before.
     pub(super) fn behind(record: &OpenFolderRecord) -> Self {
         let behind = String::from(&*record.behind);
         let dropped = usize::try_from(record.read).unwrap_or(usize::MAX);
         let owed = record.owed.iter().cloned().collect();
-        Self { dropped, dropped_upto: behind.clone(), behind, owed, ..Self::default() }
+        let given = record.given.clone();
+        Self { dropped, dropped_upto: behind.clone(), behind, owed, given, ..Self::default() }
+    }
+
+    /// The reader of a daemon before goes on from the number `first` on: it has got the names before that, and none of
+    /// the others.
+    fn skip_given(&mut self, first: usize) {
+        let given = std::mem::take(&mut self.given);
+        let (got, left) = given.split_at(first.saturating_sub(self.dropped).min(given.len()));
+        let name = |key: &String| key.trim_end_matches('/').to_owned();
+        for key in got {
+            self.owed.remove(&name(key));
+            if *key > self.behind {
+                self.behind.clone_from(key);
+            }
+        }
+        self.owed.extend(left.iter().filter(|key| **key <= self.behind).map(name));
+        self.dropped += got.len();
+        self.dropped_upto.clone_from(&self.behind);
     }
 
     /// Lists the directory `open` up to the name with the number `first`, if there is one. If that name was dropped
@@ -139,6 +180,7 @@ impl Listing {
         walks: &Walks,
         open: &OpenDirectory,
     ) -> Result<(), FsError> {
+        self.skip_given(first);
         if first < self.dropped {
             self.restart();
         }

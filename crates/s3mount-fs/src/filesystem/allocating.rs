@@ -13,7 +13,7 @@ impl Filesystem {
     /// # Errors
     /// `ReadOnly` for a handle that may not write, and those of writing.
     pub async fn grow(self: Arc<Self>, handle: FileHandle, size: u64, thread: u32) -> Result<(), FsError> {
-        let (open, writer) = self.open_to_writer(handle).ok_or(FsError::ReadOnly)?;
+        let (open, writer) = self.open_to_writer(handle).ok_or_else(|| self.no_writer(handle))?;
         let file = &open.file;
         let _turn = file.turn().await;
         self.note_change(file, writer, thread, false)?;

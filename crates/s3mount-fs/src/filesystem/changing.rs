@@ -242,7 +242,7 @@ impl Filesystem {
                 let found = ((from, &source), (to, target.as_ref()));
                 let renamed = self.rename_found(found, &prefixes, keeps_target).await;
                 let Err(error) = renamed else { return Ok(()) };
-                if error.errno() != libc::ESTALE {
+                if !matches!(error.errno(), libc::ESTALE | libc::ENOENT) {
                     return Err(error);
                 }
                 self.forget_names(&[(&prefixes.0, from.name), (&prefixes.1, to.name)]);

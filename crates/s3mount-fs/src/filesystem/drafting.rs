@@ -451,6 +451,15 @@ impl Filesystem {
         }
     }
 
+    /// Why nothing is written through a handle: the daemon that had opened it to write is gone, or it never was.
+    pub(super) fn no_writer(&self, handle: FileHandle) -> FsError {
+        match self.files.get(handle) {
+            Some(OpenFile::Lost(_)) => FsError::LostDaemon,
+            Some(OpenFile::Object(open)) if open.was_written() => FsError::LostDaemon,
+            _ => FsError::ReadOnly,
+        }
+    }
+
     /// The open draft of a handle that may change it, or has made it, and the handle's writer.
     pub(super) fn open_to_writer(&self, handle: FileHandle) -> Option<(Arc<OpenDraft>, WriterId)> {
         match self.files.get(handle) {

@@ -17,6 +17,7 @@ impl Filesystem {
         self.inodes.hand_over(handover.clone());
         let told = handover.clone();
         self.namespace.tell_folders(move |prefix, name, note| told.set_local_folder(prefix, name, note));
+        self.files.begin_at(handover.first_handle());
         self.directories.hand_over(handover.clone());
         self.handover = Some(handover);
         self

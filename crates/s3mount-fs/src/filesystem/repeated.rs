@@ -92,7 +92,8 @@ impl Filesystem {
         keeps_target: bool,
     ) -> Result<(), FsError> {
         let error = match self.rename(from, to, keeps_target).await {
-            Err(error @ FsError::NotFound) => error,
+            // The store may also tell it later, where it was still doing what the daemon before has sent.
+            Err(error) if error.errno() == libc::ENOENT => error,
             renamed => return renamed,
         };
         let prefix = self.inodes.prefix(to.parent)?;

@@ -233,9 +233,8 @@ impl Filesystem {
                 let Some(writer) = open.writer else { return Err(FsError::ReadOnly) };
                 self.write_draft(&open.file, writer, to, data, thread)
             }
-            Some(OpenFile::Lost(_)) => Err(FsError::LostDaemon),
-            Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_) | OpenFile::Events(_))
-            | None => Err(FsError::ReadOnly),
+            Some(OpenFile::Draft(_) | OpenFile::Snapshot(_) | OpenFile::Events(_)) => Err(FsError::ReadOnly),
+            Some(OpenFile::Object(_) | OpenFile::Lost(_)) | None => Err(self.no_writer(handle)),
         }
     }
 

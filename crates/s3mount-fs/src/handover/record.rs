@@ -68,18 +68,20 @@ pub(crate) enum OpenAs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenFolderRecord {
     pub(crate) ino: InodeNo,
-    /// How many names were read, without `.` and `..`.
+    /// How many names were read before the last answer, without `.` and `..`.
     pub(crate) read: u64,
     /// The greatest key among them.
     pub(crate) behind: Box<str>,
-    /// Names up to that key that were not read: a folder of the same name may follow.
+    /// Names up to the last key of the last answer that were not read: a folder of the same name may follow.
     pub(crate) owed: Vec<String>,
+    /// The keys of the last answer. The kernel may go on behind any of them, or ask for all of them again.
+    pub(crate) given: Vec<String>,
 }
 
 impl OpenFolderRecord {
     /// A directory of which nothing was read.
     pub(crate) fn new(ino: InodeNo) -> Self {
-        Self { ino, read: 0, behind: Box::default(), owed: Vec::new() }
+        Self { ino, read: 0, behind: Box::default(), owed: Vec::new(), given: Vec::new() }
     }
 }
 
@@ -215,21 +217,24 @@ impl OpenRecord {
 
 impl OpenFolderRecord {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(18 + self.behind.len());
+        let mut bytes = Vec::with_capacity(22 + self.behind.len());
         bytes.put_u64_le(self.ino.0);
         bytes.put_u64_le(self.read);
         put_text(&mut bytes, &self.behind);
-        self.owed.iter().for_each(|name| put_text(&mut bytes, name));
+        bytes.put_u32_le(self.owed.len() as u32);
+        self.owed.iter().chain(&self.given).for_each(|name| put_text(&mut bytes, name));
         bytes
     }
 
     fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
         let (ino, read) = (InodeNo(bytes.try_get_u64_le()?), bytes.try_get_u64_le()?);
-        let (behind, mut owed) = (text(&mut bytes)?, Vec::new());
+        let (behind, count) = (text(&mut bytes)?, bytes.try_get_u32_le()?);
+        let owed = (0..count).map(|_| Ok(text(&mut bytes)?.into())).collect::<Result<_, HandoverError>>()?;
+        let mut given = Vec::new();
         while !bytes.is_empty() {
-            owed.push(text(&mut bytes)?.into());
+            given.push(text(&mut bytes)?.into());
         }
-        Ok(Self { ino, read, behind, owed })
+        Ok(Self { ino, read, behind, owed, given })
     }
 }
 

@@ -34,9 +34,13 @@ impl<T: Clone> HandleTable<T> {
         handle
     }
 
-    /// Gives `opened` the handle that the kernel has for it. Later handles are other ones.
+    /// The handles count up from `first`.
+    pub(crate) fn begin_at(&self, first: FileHandle) {
+        self.next.store(first.0, Ordering::Relaxed);
+    }
+
+    /// Gives `opened` the handle that the kernel has for it.
     pub(crate) fn insert_at(&self, handle: FileHandle, opened: T) {
-        self.next.fetch_max(handle.0 + 1, Ordering::Relaxed);
         self.write().insert(handle, opened);
     }
 

@@ -12,7 +12,7 @@ mod outdated;
 mod recorded;
 pub(crate) mod renamed;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -21,6 +21,7 @@ use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
+use self::recorded::LostDraft;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;
@@ -143,7 +144,7 @@ struct Tables {
     /// Takes notes for the next daemon, if there is to be one.
     handover: Option<Arc<Handover>>,
     /// Drafts of the daemon before, which the kernel still knows.
-    lost: HashSet<InodeNo>,
+    lost: HashMap<InodeNo, LostDraft>,
 }
 
 /// The hash of an inode's parent and name.
@@ -167,7 +168,9 @@ impl Tables {
             Some(version) => Some((version.parent, version.name())),
             None => {
                 let directory = self.directories.get(&ino).map(|known| (known.parent, &*known.name));
-                directory.or_else(|| self.drafts.get(&ino).map(|draft| (draft.parent, &*draft.name)))
+                let draft = || self.drafts.get(&ino).map(|draft| (draft.parent, &*draft.name));
+                let lost = || self.lost.get(&ino).map(|lost| (lost.parent, &*lost.name));
+                directory.or_else(draft).or_else(lost)
             }
         }
     }
@@ -249,7 +252,7 @@ impl InodeTable {
             by_age: VecDeque::new(),
             are_too_many: false,
             handover: None,
-            lost: HashSet::new(),
+            lost: HashMap::new(),
         };
         Self {
             tables: Mutex::new(tables),
@@ -415,7 +418,7 @@ impl InodeTable {
     /// Drops `count` of the look-ups that gave an inode to the kernel.
     pub(crate) fn forget(&self, ino: InodeNo, count: u64) {
         let mut tables = self.lock();
-        if tables.lost.remove(&ino) {
+        if tables.lost.remove(&ino).is_some() {
             tables.record(ino);
         }
         let is_gone = match tables.versions.get_mut(&ino) {

@@ -66,6 +66,7 @@ impl Judge {
             }
             Err(libc::ENOENT) if is_unsure || targets.contains(&Target::Nothing) => Ok(false),
             Err(libc::ENOENT | libc::ESTALE) if self.is_shared() => Ok(false),
+            Err(libc::ESTALE) if self.stale_times(path, asked, now) > 1 => Ok(false),
             Err(errno) => Err(broken(Rule::Errno, told(&format!("gave errno {errno}")))),
         }?;
         for (target, path, change) in own {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Judge;
 use super::folder_names::Folders;
 use crate::content::{CellContent, Tag, decode, shown};
-use crate::history::{Edit, File, Name, Target, Value};
+use crate::history::{Name, Target};
 use crate::opened::Opened;
 use crate::promise::{Check, Rule, broken};
 use crate::store::{By, SimStore, Version, live};
@@ -94,7 +94,7 @@ impl Judge {
     }
 
     /// All names that any program has used, or that were ever in the store.
-    fn all_paths(&self, store: &SimStore) -> Vec<String> {
+    pub(super) fn all_paths(&self, store: &SimStore) -> Vec<String> {
         let mut paths = self.paths();
         paths.extend(store.ever().into_iter().filter(|path| !path.ends_with('/')));
         paths.sort();
@@ -160,29 +160,19 @@ impl Judge {
         for path in &paths {
             self.survives(path, now, store)?;
         }
-        let asked = self.ticks.next();
         self.folders = Folders::of(store.keys().iter().map(String::as_str));
         (self.names, self.appended, self.copies, self.writers, self.kept) = Default::default();
+        (self.writer_paths, self.opening) = Default::default();
         for path in paths {
-            let Some(bytes) = store.bytes(&path) else { continue };
-            let mut file = File::default();
-            for (cells, found) in decode(&bytes, 0) {
-                let value = match found {
-                    CellContent::Written(tag) => Value::Written(tag),
-                    _ => Value::Zeros,
-                };
-                let edit = file.ask(asked, Edit::Write(cells, value));
-                file.answer(edit, self.ticks.next());
+            if let Target::File(file) = self.target_in(store, &path) {
+                self.names.insert(path, Name::of(file));
             }
-            file.stored = self.ticks.next();
-            self.names.insert(path, Name::of(self.files.len()));
-            self.files.push(file);
         }
         Ok(())
     }
 
     /// Whether the store has of a name what the mount has acknowledged that was killed.
-    fn survives(&self, path: &str, now: u64, store: &SimStore) -> Check {
+    pub(super) fn survives(&self, path: &str, now: u64, store: &SimStore) -> Check {
         let targets = self.targets(path, now, now);
         let bytes = store.bytes(path);
         let mut wrong = String::new();

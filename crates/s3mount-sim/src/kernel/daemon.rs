@@ -1,14 +1,16 @@
 //! One request, from the kernel to the filesystem and back, as the adapter of s3mount-fuse hands it on.
 //!
-//! - [`requests`]: what the adapter makes of each request; `opening`: OPENs; `modes`: how it has
-//!   opened each inode.
+//! - [`requests`]: what the adapter makes of each request; `opening`: OPENs; `naming`: names; `listing`: listings;
+//! - [`service`]: the filesystem that serves the mount now; `modes`: how it has opened each inode.
 
+mod listing;
 mod modes;
+mod naming;
 mod opening;
 pub(super) mod requests;
+pub(super) mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +20,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use self::modes::Modes;
+use self::modes::Backings;
+use self::service::{Service, Turn};
 use super::common::{KernelConfig, lock};
 use super::record::Record;
 use crate::draw::Draw;
@@ -74,18 +77,23 @@ impl std::fmt::Debug for DropNames {
     }
 }
 
-/// The daemon of a mount, behind its adapter.
+/// The daemon of a mount, behind its adapter: one after another.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    fs: Arc<Filesystem>,
+    service: Mutex<Arc<Service>>,
+    /// How many daemons have served the mount, and whether the last one has died for good.
+    life: Watched<(u64, bool)>,
     draw: Option<Arc<Draw>>,
     record: Record,
-    is_dead: Watched<bool>,
     /// How many requests of a folder wait for the store (`kernel.rs` of s3mount-fuse).
     held: Mutex<BTreeMap<u64, usize>>,
     was_released: Notify,
-    /// Directories and files that are open.
+    /// Directories and files that the kernel has open.
     handles: Mutex<BTreeSet<(bool, u64)>>,
+    /// OPENs and OPENDIRs that came again, for files and directories: the daemon before may have opened each once more.
+    leaks: [AtomicU64; 2],
+    /// How many requests were handed on.
+    begun: Watched<u64>,
     /// `fuse_conn.no_flush`: FLUSH was answered with `ENOSYS`.
     pub(super) no_flush: AtomicBool,
     /// Names that readers of versions that are gone want to be dropped.
@@ -94,7 +102,8 @@ pub(super) struct Daemon {
     pids: Mutex<BTreeSet<u32>>,
     /// Whether the kernel reads whole files of the disk by itself.
     has_passthrough: bool,
-    modes: Modes,
+    backings: Backings,
+    readahead_bytes: u64,
     /// How many files it has opened so.
     passed: AtomicU64,
 }
@@ -121,28 +130,82 @@ impl Drop for Hold {
 impl Daemon {
     pub(super) fn new(fs: Arc<Filesystem>, config: &KernelConfig) -> Arc<Self> {
         let (drops, to_drop) = mpsc::unbounded_channel();
-        fs.set_readahead(config.readahead_bytes);
-        fs.set_passthrough(config.has_passthrough);
-        Arc::new(Self {
-            fs,
+        let daemon = Self {
+            service: Mutex::new(Arc::new(Service::new(fs))),
+            life: Watched::new((1, false)),
             draw: config.has_pauses.then(|| config.draw.clone()),
             record: Record::new(config.keeps_record),
-            is_dead: Watched::new(false),
             held: Mutex::default(),
             was_released: Notify::new(),
             handles: Mutex::default(),
+            leaks: Default::default(),
+            begun: Watched::default(),
             no_flush: AtomicBool::new(false),
             drops,
             to_drop: Mutex::new(Some(to_drop)),
             pids: Mutex::default(),
             has_passthrough: config.has_passthrough,
-            modes: Modes::default(),
+            backings: Backings::default(),
+            readahead_bytes: config.readahead_bytes,
             passed: AtomicU64::new(0),
-        })
+        };
+        daemon.set_up();
+        Arc::new(daemon)
     }
 
-    pub(super) fn fs(&self) -> &Arc<Filesystem> {
-        &self.fs
+    /// Tells the filesystem what the kernel does.
+    fn set_up(&self) {
+        let service = self.service();
+        service.fs.set_readahead(self.readahead_bytes);
+        service.fs.set_passthrough(self.has_passthrough);
+    }
+
+    /// What serves the mount now, or did last.
+    pub(super) fn service(&self) -> Arc<Service> {
+        lock(&self.service).clone()
+    }
+
+    /// The daemon dies, and another is to take over: requests wait for it.
+    pub(super) fn lose(&self) {
+        self.service().die();
+    }
+
+    /// Another daemon takes over, which has these files open.
+    pub(super) fn take_over(&self, fs: Arc<Filesystem>, opened: Vec<(InodeNo, Option<u32>)>) {
+        let service = Service::new(fs);
+        if self.has_passthrough {
+            opened.into_iter().for_each(|(ino, id)| service.modes.inherit(ino, id, &self.backings));
+        }
+        *lock(&self.service) = Arc::new(service);
+        self.set_up();
+        let (lives, is_over) = self.life.get();
+        self.life.set((lives + 1, is_over));
+    }
+
+    /// Waits for a daemon that lives. `None`: there is none any more.
+    pub(super) async fn living(&self) -> Option<Arc<Service>> {
+        loop {
+            let service = self.service();
+            if self.is_dead() {
+                return None;
+            }
+            if !service.is_dead() {
+                return Some(service);
+            }
+            let (lives, _) = self.life.get();
+            self.life.wait_for(|(now, is_over)| now != lives || is_over).await;
+        }
+    }
+
+    /// How many files, and directories, may be open that the kernel does not know of.
+    pub(super) fn leaks(&self) -> [u64; 2] {
+        [0, 1].map(|of: usize| self.leaks[of].load(Ordering::Relaxed))
+    }
+
+    /// Waits until so many more requests were handed on.
+    pub(super) async fn wait_for_requests(&self, count: u64) {
+        let upto = self.begun.get() + count;
+        self.begun.wait_for(|begun| begun >= upto).await;
     }
 
     pub(super) fn record(&self) -> &Record {
@@ -158,11 +221,13 @@ impl Daemon {
     }
 
     pub(super) fn kill(&self) {
-        self.is_dead.set(true);
+        let (lives, _) = self.life.get();
+        self.life.set((lives, true));
+        self.service().die();
     }
 
     pub(super) fn is_dead(&self) -> bool {
-        self.is_dead.get()
+        self.life.get().1
     }
 
     /// The names that have to be dropped before READs are answered. To be taken once.
@@ -188,7 +253,7 @@ impl Daemon {
 
     /// The root's attributes.
     pub(super) fn root_attr(&self) -> Attr {
-        match self.fs.getattr(ROOT) {
+        match self.service().fs.getattr(ROOT) {
             Ok(attr) => attr,
             Err(error) => panic!("the root has no attributes: {error}"),
         }
@@ -206,10 +271,9 @@ impl Daemon {
         self.draw.as_ref().is_some_and(|draw| draw.happens(of_thousand))
     }
 
-    /// Resolves when the daemon has died.
+    /// Resolves when the last daemon has died.
     pub(super) async fn died(&self) {
-        // It cannot fail, because this holds the sender.
-        self.is_dead.wait_for(|is_dead| is_dead).await;
+        self.life.wait_for(|(_, is_over)| is_over).await;
     }
 
     fn hold(self: &Arc<Self>, folder: InodeNo) -> Hold {
@@ -227,58 +291,78 @@ impl Daemon {
     }
 
     /// Sends a request and waits for its answer. `work` goes on where its caller is killed; `lost` takes what it has
-    /// made then.
-    async fn request<T: Send + 'static>(
+    /// made then. Where the daemon dies before it has answered, the kernel sends the request again to the next one.
+    async fn request<T: Send + 'static, W: Future<Output = Result<T, i32>> + Send + 'static>(
         self: &Arc<Self>,
         caller: &Caller,
         number: usize,
         folder: Option<InodeNo>,
-        work: impl Future<Output = Result<T, i32>> + Send + 'static,
-        lost: impl FnOnce(&Daemon, T) + Send + 'static,
+        work: impl Fn(Turn) -> W,
+        lost: impl FnOnce(&Turn, T) + Clone + Send + 'static,
     ) -> Result<T, i32> {
-        self.pause().await;
-        if self.is_dead() {
-            return Err(libc::ENOTCONN);
-        }
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        let daemon = self.clone();
-        let task = tokio::spawn(async move {
-            let hold = folder.map(|folder| daemon.hold(folder));
-            let result = tokio::select! {
+        let mut is_resent = false;
+        let result = loop {
+            self.pause().await;
+            let service = tokio::select! {
                 biased;
-                () = daemon.died() => Err(libc::ENOTCONN),
-                result = work => result,
+                service = self.living() => service,
+                () = caller.is_seen_dead() => break Err(libc::EINTR),
             };
-            drop(hold);
-            if let Err(Ok(made)) = answer.send(result) {
-                lost(&daemon, made);
+            let Some(service) = service else { return Err(libc::ENOTCONN) };
+            let turn = Turn { daemon: self.clone(), service, is_resent };
+            self.begun.set(self.begun.get() + 1);
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let (daemon, work, lost) = (self.clone(), work(turn.clone()), lost.clone());
+            let task = tokio::spawn(async move {
+                let hold = folder.map(|folder| daemon.hold(folder));
+                let result = tokio::select! {
+                    biased;
+                    () = turn.service.died() => None,
+                    result = turn.answer(work) => Some(result),
+                };
+                drop(hold);
+                if let Err(Some(Ok(made))) = answer.send(result) {
+                    lost(&turn, made);
+                }
+            });
+            tokio::select! {
+                biased;
+                result = answered => match result {
+                    Ok(Some(result)) => break result,
+                    Ok(None) => is_resent = true,
+                    Err(_) => return Err(ended(task.await)),
+                },
+                () = caller.is_seen_dead() => break Err(libc::EINTR),
             }
-        });
-        let result = tokio::select! {
-            biased;
-            result = answered => match result {
-                Ok(result) => result,
-                Err(_) => return Err(ended(task.await)),
-            },
-            () = caller.is_seen_dead() => Err(libc::EINTR),
         };
         self.pause().await;
         self.record.answered(number, result.as_ref().err().copied().unwrap_or(0));
         result
     }
 
-    /// Sends a request for which nobody waits.
-    fn in_background(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
+    /// Sends a request for which nobody waits. One that `is_answered` comes again where the daemon dies before that. Any
+    /// other is lost with the daemon that has read it.
+    fn in_background(self: &Arc<Self>, is_answered: bool, work: impl Fn(&Turn) + Send + 'static) {
         let daemon = self.clone();
         // Where the runtime has ended, so has the mount.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 daemon.pause().await;
-                if daemon.happens(300) {
-                    daemon.pause().await;
-                }
-                if !daemon.is_dead() {
-                    work(&daemon);
+                let mut is_resent = false;
+                while let Some(service) = daemon.living().await {
+                    let turn = Turn { daemon: daemon.clone(), service, is_resent };
+                    if daemon.happens(300) {
+                        daemon.pause().await;
+                    }
+                    let was_done = !turn.service.is_dead();
+                    if was_done {
+                        work(&turn);
+                        turn.pause_before_answer().await;
+                    }
+                    if !turn.service.is_dead() || (!is_answered && (was_done || daemon.happens(500))) {
+                        return;
+                    }
+                    is_resent |= was_done;
                 }
             });
         }

@@ -121,12 +121,9 @@ impl Kernel {
                 }
             }
         } else {
-            let entries = self.daemon.readdir(caller, of, offset).await?;
             let mut room = asked;
-            for name in entries {
-                if !take(&mut room, dirent_bytes(&name.name)) {
-                    break;
-                }
+            let fits = move |name: &str| take(&mut room, dirent_bytes(name));
+            for name in self.daemon.readdir(caller, of, offset, fits).await? {
                 shown.add(&name.name, name.next);
             }
         }

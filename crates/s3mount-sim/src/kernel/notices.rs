@@ -11,6 +11,7 @@ use super::cache::page_of;
 use super::common::lock;
 use super::core::Kernel;
 use super::daemon::Daemon;
+use super::daemon::service::Service;
 
 /// How long a file that the kernel has to forget waits for the lock of its folder, and how long to wait before the next
 /// look at what it knows.
@@ -20,14 +21,7 @@ const FORGET_PAUSE: Duration = Duration::from_millis(200);
 /// Starts the tasks that send notices.
 pub(super) fn listen(kernel: &Arc<Kernel>) {
     let daemon = kernel.daemon.clone();
-    spawn(&daemon, tell_outdated(Arc::downgrade(kernel), daemon.clone()));
-    spawn(&daemon, forget_oldest(Arc::downgrade(kernel), daemon.clone()));
-    spawn(&daemon, drop_refused_pages(Arc::downgrade(kernel), daemon.clone()));
-    spawn(&daemon, drop_stale_names(Arc::downgrade(kernel), daemon.clone()));
-}
-
-fn spawn(daemon: &Arc<Daemon>, task: impl Future<Output = ()> + Send + 'static) {
-    let daemon = daemon.clone();
+    let task = drop_stale_names(Arc::downgrade(kernel), daemon.clone());
     tokio::spawn(async move {
         tokio::select! {
             biased;
@@ -35,29 +29,49 @@ fn spawn(daemon: &Arc<Daemon>, task: impl Future<Output = ()> + Send + 'static) 
             () = task => {}
         }
     });
+    listen_to_service(kernel);
+}
+
+/// Starts those of the daemon that serves the mount now.
+pub(super) fn listen_to_service(kernel: &Arc<Kernel>) {
+    let (daemon, service) = (kernel.daemon.clone(), kernel.daemon.service());
+    spawn(&service, tell_outdated(Arc::downgrade(kernel), daemon, service.clone()));
+    spawn(&service, forget_oldest(Arc::downgrade(kernel), service.clone()));
+    spawn(&service, drop_refused_pages(Arc::downgrade(kernel), service.clone()));
+}
+
+fn spawn(service: &Arc<Service>, task: impl Future<Output = ()> + Send + 'static) {
+    let service = service.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            () = service.died() => {}
+            () = task => {}
+        }
+    });
 }
 
 /// `tell_outdated`
-async fn tell_outdated(kernel: Weak<Kernel>, daemon: Arc<Daemon>) {
+async fn tell_outdated(kernel: Weak<Kernel>, daemon: Arc<Daemon>, service: Arc<Service>) {
     loop {
         let was_released = daemon.was_released();
-        while let Some((folder, names)) = daemon.fs().take_outdated(|folder| !daemon.is_held(folder)) {
+        while let Some((folder, names)) = service.fs.take_outdated(|folder| !daemon.is_held(folder)) {
             let Some(kernel) = kernel.upgrade() else { return };
             let left = kernel.drop_names(folder, names, Instant::now()).await;
-            daemon.fs().put_back_outdated(folder, &left);
+            service.fs.put_back_outdated(folder, &left);
         }
         tokio::select! {
             biased;
-            () = daemon.fs().wait_for_outdated() => {}
+            () = service.fs.wait_for_outdated() => {}
             () = was_released => {}
         }
     }
 }
 
 /// `forget_oldest`
-async fn forget_oldest(kernel: Weak<Kernel>, daemon: Arc<Daemon>) {
+async fn forget_oldest(kernel: Weak<Kernel>, service: Arc<Service>) {
     loop {
-        let mut oldest: Vec<_> = daemon.fs().oldest().await.into_iter().collect();
+        let mut oldest: Vec<_> = service.fs.oldest().await.into_iter().collect();
         oldest.sort_by_key(|(folder, _)| *folder);
         for (folder, names) in oldest {
             let Some(kernel) = kernel.upgrade() else { return };
@@ -68,9 +82,9 @@ async fn forget_oldest(kernel: Weak<Kernel>, daemon: Arc<Daemon>) {
 }
 
 /// `drop_pages`
-async fn drop_refused_pages(kernel: Weak<Kernel>, daemon: Arc<Daemon>) {
+async fn drop_refused_pages(kernel: Weak<Kernel>, service: Arc<Service>) {
     loop {
-        let (ino, range) = daemon.fs().refused_pages().await;
+        let (ino, range) = service.fs.refused_pages().await;
         let Some(kernel) = kernel.upgrade() else { return };
         if range.len() > 0 {
             kernel.drop_pages(ino, range.start(), range.end() - 1).await;

@@ -28,8 +28,10 @@ impl Player {
             sleep(Duration::from_millis(*milliseconds)).await;
             return Ok(());
         }
-        if *act == Act::Kill {
-            return self.kill().await;
+        match act {
+            Act::Kill => return self.kill().await,
+            Act::TakeOver(requests, milliseconds) => return self.take_over(*requests, *milliseconds).await,
+            _ => {}
         }
         let mount = self.program.mount.unwrap_or_default();
         let (Some(process), Some(place)) = (self.process.as_ref(), self.place.clone()) else {
@@ -169,7 +171,7 @@ impl Player {
                 world.judge().was_set(path, setting, answer)
             }
             Act::Hint(file, text) => self.hint(call, file, text).await,
-            Act::Pause(_) | Act::Put(..) | Act::Delete(_) | Act::Kill => Ok(()),
+            Act::Pause(_) | Act::Put(..) | Act::Delete(_) | Act::Kill | Act::TakeOver(..) => Ok(()),
         }
     }
 
@@ -190,7 +192,10 @@ impl Player {
         let is_gone =
             if opened.writes() { judge.may_be_gone(opened) } else { judge.may_have_changed(opened) };
         let is_stale = errno == libc::ESTALE && is_gone;
-        if is_stale || (judge.is_shared() && matches!(errno, libc::ESTALE | libc::ENOENT)) {
+        // The daemon that had its bytes has died.
+        let is_lost = matches!(errno, libc::EIO | libc::ESTALE)
+            && (judge.may_be_lost(opened) || (judge.was_orphaned(opened) && is_gone));
+        if is_stale || is_lost || (judge.is_shared() && matches!(errno, libc::ESTALE | libc::ENOENT)) {
             return Ok(());
         }
         Err(Broken { rule: Rule::Errno, what: format!("errno {errno}") })
@@ -243,7 +248,7 @@ impl Player {
                 Ok(())
             }
             // A write that the daemon's death cuts off has written the bytes that went before.
-            Ok(_) if self.is_cut_off() => Ok(()),
+            Ok(_) if self.is_cut_off() || self.world.judge().may_be_lost(&opened) => Ok(()),
             Ok(written) => Err(Broken { rule: Rule::Posix, what: format!("{written} bytes were written") }),
             Err(errno) => self.done(&opened, Err(errno)),
         }
@@ -324,6 +329,7 @@ impl Player {
                 self.world.judge().copied((&from, asked), edit, cells);
                 Ok(())
             }
+            Err(libc::EIO | libc::ESTALE) if self.world.judge().may_be_lost(&opened) => Ok(()),
             Err(errno) => self.done(&from, Err(errno)),
         }
     }
@@ -355,6 +361,9 @@ impl Player {
         let is_delayed =
             self.place.as_ref().is_some_and(|place| place.delays_appends() && opened.only_appends);
         let is_stored = is_said && was_last && !is_delayed;
+        if answer.is_ok() && opened.wrote {
+            world.judge().outlived(&world.store, &opened, asked)?;
+        }
         match answer {
             Ok(()) if is_stored => world.judge().stored(&world.store, &opened, asked),
             Ok(()) => world.judge().kept(&opened),

@@ -1,7 +1,7 @@
 //! How a mount reaches the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -22,7 +22,29 @@ use super::{By, SimStore};
 pub struct MountClient {
     pub(super) store: Arc<SimStore>,
     pub(super) by: By,
-    is_dead: AtomicBool,
+    is_dead: Arc<AtomicBool>,
+    /// How many requests are under way that may change an object.
+    changing: Arc<AtomicUsize>,
+}
+
+/// Counts a request while it is under way.
+struct Counted(Option<Arc<AtomicUsize>>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>, changes: bool) -> Self {
+        if changes {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(changes.then(|| count.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(count) = &self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A request under way. Dropping this gives it up.
@@ -68,12 +90,17 @@ pub(super) fn at_once<T>(answer: impl Future<Output = T>) -> T {
 impl MountClient {
     /// The client of the mount of this number.
     pub fn new(store: Arc<SimStore>, number: usize) -> Arc<Self> {
-        Arc::new(Self { store, by: By::Mount(number), is_dead: AtomicBool::new(false) })
+        Arc::new(Self { store, by: By::Mount(number), is_dead: Arc::default(), changing: Arc::default() })
     }
 
     /// The daemon has died: it sends no more requests, and hears no more answers.
     pub fn die(&self) {
         self.is_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether anything is under way that may change an object.
+    pub fn is_changing(&self) -> bool {
+        self.changing.load(Ordering::Relaxed) > 0
     }
 
     async fn wait_if_dead(&self) {
@@ -112,7 +139,9 @@ impl MountClient {
         let (store, by) = (self.store.clone(), self.by);
         let changes_before = store.changes(&request.key);
         let Request { operation, key, changes } = request;
+        let (is_dead, counted) = (self.is_dead.clone(), Counted::new(&self.changing, changes));
         let task = tokio::spawn(async move {
+            let _counted = counted;
             let fail = |kind| Err(ObjectError::new(kind, operation, &key));
             let (mut send, mut answer) = (Some(send), None);
             sleep(before).await;
@@ -126,7 +155,8 @@ impl MountClient {
                 }
                 Fate::Answered | Fate::Done(_) => {}
             }
-            let is_late = send.as_ref().is_none_or(oneshot::Sender::is_closed);
+            let is_given_up = send.as_ref().is_none_or(oneshot::Sender::is_closed);
+            let is_late = is_given_up || is_dead.load(Ordering::Relaxed);
             if is_late && store.is_twin(operation, &key, changes_before) {
                 return;
             }

@@ -18,7 +18,10 @@ impl Tables {
             Some(version) => Some(&mut version.is_outdated),
             None => match self.drafts.get_mut(&ino) {
                 Some(draft) => Some(&mut draft.is_outdated),
-                None => self.directories.get_mut(&ino).map(|directory| &mut directory.is_outdated),
+                None => match self.directories.get_mut(&ino) {
+                    Some(directory) => Some(&mut directory.is_outdated),
+                    None => self.lost.get_mut(&ino).map(|lost| &mut lost.is_outdated),
+                },
             },
         }
     }

@@ -9,6 +9,15 @@ use crate::handover::record::{KnownNode, NodeRecord};
 use crate::numbers::ROOT;
 use s3mount_names::time::millis;
 
+/// A file that the daemon before was writing. Its bytes are lost.
+#[derive(Debug)]
+pub(super) struct LostDraft {
+    pub(super) parent: InodeNo,
+    pub(super) name: Arc<str>,
+    /// Whether its name has to be looked up again.
+    pub(super) is_outdated: bool,
+}
+
 impl Tables {
     /// A number for a directory (no ETag), or for a version. Without a next daemon, numbers count up. Else a look-up by
     /// the next daemon finds the same one.
@@ -33,13 +42,13 @@ impl Tables {
         self.versions.contains_key(&ino)
             || self.directories.contains_key(&ino)
             || self.drafts.contains_key(&ino)
-            || self.lost.contains(&ino)
+            || self.lost.contains_key(&ino)
     }
 
     /// Notes for the next daemon what an inode refers to now, if that needs a record.
     pub(super) fn record(&self, ino: InodeNo) {
         let Some(handover) = &self.handover else { return };
-        if ino == ROOT || self.lost.contains(&ino) {
+        if ino == ROOT || self.lost.contains_key(&ino) {
             return;
         }
         let is_open = handover.is_open(ino);
@@ -147,7 +156,12 @@ impl InodeTable {
                 // It may have been written around the kernel's page cache.
                 KnownNode::CleanDraft { etag, size, modified } => (etag, size, modified, true),
                 KnownNode::Draft => {
-                    tables.lost.insert(ino);
+                    let lost = LostDraft { parent, name: Arc::from(name), is_outdated: false };
+                    tables.lost.insert(ino, lost);
+                    // The kernel shows what the draft was until it looks the name up again.
+                    if is_newest {
+                        tables.outdate(parent, ino);
+                    }
                     continue;
                 }
                 KnownNode::Folder => continue,
@@ -173,5 +187,7 @@ impl InodeTable {
                 self.has_too_many.notify_one();
             }
         }
+        drop(tables);
+        self.has_outdated.notify_one();
     }
 }

@@ -5,15 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use s3mount_fs::{
-    Attr, AttrChange, Closer, DirEntry, DirOffset, Entry, FileHandle, FsError, InodeNo, KnownName, OpenMode,
-    Opened, Place, StoredAttr, WriteOpen,
+    Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, WriteOpen,
 };
 
+use super::service::Turn;
 use super::{Caller, Daemon};
-
-/// Names taken out of a listing for one READDIR, and for one READDIRPLUS that asks for attributes (`adapter/dir.rs`).
-const NAMES_PER_REQUEST: usize = 1024;
-const NAMES_WITH_ATTRIBUTES: usize = 192;
 
 /// The most bytes of one COPY_FILE_RANGE (`adapter/write.rs`).
 const MOST_COPIED: u64 = 2 << 30;
@@ -60,7 +56,7 @@ pub(super) fn write_open(flags: i32) -> WriteOpen {
     }
 }
 
-fn writes(flags: i32) -> bool {
+pub(super) fn writes(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
@@ -93,30 +89,12 @@ pub(super) fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
     result.map_err(|error| error.errno())
 }
 
-fn nothing<T>(_: &Daemon, _: T) {}
+pub(super) fn nothing<T>(_: &Turn, _: T) {}
 
 impl Daemon {
-    pub(crate) async fn lookup(
-        self: &Arc<Self>,
-        caller: &Caller,
-        parent: InodeNo,
-        name: &str,
-    ) -> Result<Entry, i32> {
-        let number = self.record.sent(caller.pid, "LOOKUP", parent.0, || name.to_owned());
-        let (fs, name) = (self.fs.clone(), name.to_owned());
-        let work = async move { told(fs.lookup(parent, &name).await) };
-        let forget = |daemon: &Daemon, entry: Entry| daemon.fs.forget(entry.attr.ino, 1);
-        self.request(caller, number, Some(parent), work, forget).await
-    }
-
-    pub(crate) fn forget(self: &Arc<Self>, ino: InodeNo, count: u64) {
-        self.in_background(move |daemon| daemon.fs.forget(ino, count));
-    }
-
     pub(crate) async fn getattr(self: &Arc<Self>, caller: &Caller, ino: InodeNo) -> Result<Attr, i32> {
         let number = self.record.sent(caller.pid, "GETATTR", ino.0, String::new);
-        let fs = self.fs.clone();
-        let work = async move { told(fs.getattr(ino)) };
+        let work = move |turn: Turn| async move { told(turn.fs().getattr(ino)) };
         self.request(caller, number, None, work, nothing).await
     }
 
@@ -128,73 +106,19 @@ impl Daemon {
     ) -> Result<Attr, i32> {
         let what = || format!("{:?}{}", set.size, if set.handle.is_some() { " of a handle" } else { "" });
         let number = self.record.sent(caller.pid, "SETATTR", ino.0, what);
-        let is_own = self.fs.is_writable(ino);
-        if !is_own && !self.fs.allows_writes() {
-            return Err(libc::EROFS);
-        }
-        let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work = async move {
+        let pid = caller.pid;
+        let work = move |turn: Turn| async move {
+            let fs = turn.fs();
+            let is_own = fs.is_writable(ino);
+            if !is_own && !fs.allows_writes() {
+                return Err(libc::EROFS);
+            }
             if let Some(size) = set.size.filter(|_| !is_own) {
                 told(fs.clone().set_size(ino, set.handle, size, pid).await)?;
             }
             told(fs.set_attributes(ino, set.change).await)
         };
         self.request(caller, number, None, work, nothing).await
-    }
-
-    pub(crate) async fn open(
-        self: &Arc<Self>,
-        caller: &Caller,
-        ino: InodeNo,
-        flags: i32,
-    ) -> Result<OpenAnswer, i32> {
-        let number = self.record.sent(caller.pid, "OPEN", ino.0, || flags_text(flags));
-        let (opener, fs, pid) = (self.clone(), self.fs.clone(), caller.pid);
-        let work = async move {
-            let changes = (writes(flags) || flags & libc::O_TRUNC != 0) && !fs.is_writable(ino);
-            if changes && !fs.allows_writes() {
-                return Err(libc::EROFS);
-            }
-            if changes {
-                return opener.open_to_write(ino, flags, pid).await;
-            }
-            let opening = told(fs.begin_open(ino, pid))?;
-            if opener.has_passthrough && opening.is_object() {
-                return opener.open_object(ino, opening, flags).await;
-            }
-            told(opening.finish(false).map(answer))
-        };
-        let daemon = self.clone();
-        let work =
-            async move { work.await.inspect(|opened: &OpenAnswer| daemon.opened(false, opened.handle)) };
-        self.request(caller, number, None, work, nothing).await
-    }
-
-    pub(crate) async fn create(
-        self: &Arc<Self>,
-        caller: &Caller,
-        parent: InodeNo,
-        name: &str,
-        flags: i32,
-        mode: u32,
-    ) -> Result<(Entry, OpenAnswer), i32> {
-        let number =
-            self.record.sent(caller.pid, "CREATE", parent.0, || format!("{name} {}", flags_text(flags)));
-        let (daemon, name, opener) = (self.clone(), name.to_owned(), caller.pid);
-        let work = async move {
-            let attr = StoredAttr::new_file(mode, 0, 0);
-            let created = daemon.fs.create_by(parent, &name, write_open(flags), attr, opener).await;
-            let (entry, opened) = told(created)?;
-            if daemon.has_passthrough && !daemon.modes.enter(entry.attr.ino) {
-                daemon.fs.release(opened.handle);
-                daemon.fs.forget(entry.attr.ino, 1);
-                return told(Err(FsError::Outdated));
-            }
-            daemon.fs.note_mode(entry.attr.ino, mode);
-            daemon.opened(false, opened.handle);
-            Ok((entry, answer(opened)))
-        };
-        self.request(caller, number, Some(parent), work, nothing).await
     }
 
     /// A READ. One that `is_direct` goes straight to its caller.
@@ -206,17 +130,16 @@ impl Daemon {
         is_direct: bool,
     ) -> Result<Vec<u8>, i32> {
         let number = self.record.sent(caller.pid, "READ", ino.0, || format!("{offset}+{len}"));
-        let daemon = self.clone();
-        let work = async move {
+        let work = move |turn: Turn| async move {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let reply = move |result: Result<&[u8], FsError>| {
                 // Nobody listens where the daemon has died.
                 drop(answer.send(result.map(<[u8]>::to_vec)));
             };
             if is_direct {
-                daemon.fs.read(handle, offset, len, reply);
+                turn.fs().read(handle, offset, len, reply);
             } else {
-                daemon.fs.fill(handle, offset, len, reply);
+                turn.fs().fill(handle, offset, len, reply);
             }
             // The reply is dropped where a task has panicked.
             let error = match answered.await {
@@ -226,7 +149,7 @@ impl Daemon {
             };
             let errno = error.errno();
             if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
-                daemon.drop_name(folder, KnownName { ino, name: (&*name).into() }).await;
+                turn.daemon.drop_name(folder, KnownName { ino, name: (&*name).into() }).await;
             }
             Err(errno)
         };
@@ -243,20 +166,24 @@ impl Daemon {
             let how = if is_write_back { " of a map" } else { "" };
             format!("{offset}+{} {}{how}", data.len(), flags_text(flags))
         });
-        let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work = async move {
-            // The flags are those of this moment, and pages of maps go where they are in the file.
-            let deferred = if is_write_back {
-                fs.write_back(handle, offset, &data, pid)
-            } else if flags & libc::O_APPEND != 0 {
-                fs.append(handle, &data, pid)
-            } else {
-                fs.write(handle, offset, &data, pid)
-            };
-            if let Some(deferred) = told(deferred)? {
-                told(fs.finish_write(deferred).await)?;
+        let (data, pid) = (Arc::new(data), caller.pid);
+        let work = move |turn: Turn| {
+            let data = data.clone();
+            async move {
+                let fs = turn.fs();
+                // The flags are those of this moment, and pages of maps go where they are in the file.
+                let deferred = if is_write_back {
+                    fs.write_back(handle, offset, &data, pid)
+                } else if flags & libc::O_APPEND != 0 {
+                    fs.append(handle, &data, pid)
+                } else {
+                    fs.write(handle, offset, &data, pid)
+                };
+                if let Some(deferred) = told(deferred)? {
+                    told(fs.finish_write(deferred).await)?;
+                }
+                Ok(data.len())
             }
-            Ok(data.len())
         };
         self.request(caller, number, None, work, nothing).await
     }
@@ -271,25 +198,16 @@ impl Daemon {
             return Ok(());
         }
         let number = self.record.sent(caller.pid, "FLUSH", ino.0, String::new);
-        let (daemon, closer) = (self.clone(), caller.pid);
-        let work = async move {
-            if !daemon.fs.allows_writes() {
-                daemon.no_flush.store(true, Ordering::Relaxed);
+        let pid = caller.pid;
+        let work = move |turn: Turn| async move {
+            if !turn.fs().allows_writes() {
+                turn.daemon.no_flush.store(true, Ordering::Relaxed);
                 return Ok(());
             }
-            let closer = ClosingProcess { daemon: daemon.clone(), pid: closer, has_another };
-            told(daemon.fs.clone().flush(handle, closer).await)
+            let closer = ClosingProcess { daemon: turn.daemon.clone(), pid, has_another };
+            told(turn.fs().flush(handle, closer).await)
         };
         self.request(caller, number, None, work, nothing).await
-    }
-
-    pub(crate) fn release(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
-        self.in_background(move |daemon| {
-            daemon.record.sent(0, "RELEASE", ino.0, String::new);
-            daemon.modes.release(ino);
-            daemon.fs.release(handle);
-            daemon.released(false, handle);
-        });
     }
 
     pub(crate) async fn fsync(
@@ -298,136 +216,8 @@ impl Daemon {
         (ino, handle): (InodeNo, FileHandle),
     ) -> Result<(), i32> {
         let number = self.record.sent(caller.pid, "FSYNC", ino.0, String::new);
-        let fs = self.fs.clone();
-        let work = async move { told(fs.fsync(handle).await) };
+        let work = move |turn: Turn| async move { told(turn.fs().fsync(handle).await) };
         self.request(caller, number, None, work, nothing).await
-    }
-
-    pub(crate) async fn mkdir(
-        self: &Arc<Self>,
-        caller: &Caller,
-        parent: InodeNo,
-        name: &str,
-    ) -> Result<Entry, i32> {
-        let number = self.record.sent(caller.pid, "MKDIR", parent.0, || name.to_owned());
-        let (fs, name) = (self.fs.clone(), name.to_owned());
-        let work = async move {
-            let attr = StoredAttr::new_folder(0o755, 0, 0);
-            told(fs.mkdir(parent, &name, attr).await)
-        };
-        self.request(caller, number, Some(parent), work, nothing).await
-    }
-
-    pub(crate) async fn remove(
-        self: &Arc<Self>,
-        caller: &Caller,
-        (parent, name): (InodeNo, &str),
-        is_dir: bool,
-    ) -> Result<(), i32> {
-        let call = if is_dir { "RMDIR" } else { "UNLINK" };
-        let number = self.record.sent(caller.pid, call, parent.0, || name.to_owned());
-        let (fs, name) = (self.fs.clone(), name.to_owned());
-        let work = async move {
-            let removed = if is_dir { fs.rmdir(parent, &name).await } else { fs.unlink(parent, &name).await };
-            told(removed)
-        };
-        self.request(caller, number, Some(parent), work, nothing).await
-    }
-
-    pub(crate) async fn rename(
-        self: &Arc<Self>,
-        caller: &Caller,
-        from: (InodeNo, &str),
-        to: (InodeNo, &str),
-        keeps_target: bool,
-    ) -> Result<(), i32> {
-        let call = if keeps_target { "RENAME2" } else { "RENAME" };
-        let number =
-            self.record.sent(caller.pid, call, from.0.0, || format!("{} to {} {}", from.1, to.0, to.1));
-        let (daemon, old, new, folders) = (self.clone(), from.1.to_owned(), to.1.to_owned(), (from.0, to.0));
-        let work = async move {
-            let hold = daemon.hold(folders.1);
-            let from = Place { parent: folders.0, name: &old };
-            let to = Place { parent: folders.1, name: &new };
-            let renamed = daemon.fs.rename(from, to, keeps_target).await;
-            drop(hold);
-            told(renamed)
-        };
-        self.request(caller, number, Some(from.0), work, nothing).await
-    }
-
-    pub(crate) async fn opendir(self: &Arc<Self>, caller: &Caller, ino: InodeNo) -> Result<FileHandle, i32> {
-        let number = self.record.sent(caller.pid, "OPENDIR", ino.0, String::new);
-        let daemon = self.clone();
-        let work = async move {
-            let handle = told(daemon.fs.opendir(ino))?;
-            daemon.opened(true, handle);
-            Ok(handle)
-        };
-        self.request(caller, number, None, work, nothing).await
-    }
-
-    pub(crate) fn releasedir(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
-        self.in_background(move |daemon| {
-            daemon.record.sent(0, "RELEASEDIR", ino.0, String::new);
-            daemon.fs.releasedir(handle);
-            daemon.released(true, handle);
-        });
-    }
-
-    /// Names for a READDIR. The kernel's buffer cuts them.
-    pub(crate) async fn readdir(
-        self: &Arc<Self>,
-        caller: &Caller,
-        (ino, handle): (InodeNo, FileHandle),
-        offset: DirOffset,
-    ) -> Result<Vec<DirEntry>, i32> {
-        let number = self.record.sent(caller.pid, "READDIR", ino.0, || offset.0.to_string());
-        let fs = self.fs.clone();
-        let work = async move { told(fs.readdir(handle, offset, NAMES_PER_REQUEST).await) };
-        self.request(caller, number, Some(ino), work, nothing).await
-    }
-
-    /// Names with their attributes for a READDIRPLUS, as many as have `room` for their names.
-    pub(crate) async fn readdirplus(
-        self: &Arc<Self>,
-        caller: &Caller,
-        (ino, handle): (InodeNo, FileHandle),
-        offset: DirOffset,
-        room: impl FnMut(&str) -> bool + Send + 'static,
-    ) -> Result<Vec<(DirEntry, Option<Entry>)>, i32> {
-        let number = self.record.sent(caller.pid, "READDIRPLUS", ino.0, || offset.0.to_string());
-        let fs = self.fs.clone();
-        let mut room = room;
-        let work = async move {
-            let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let (mut entries, mut offset) = (Vec::new(), offset);
-            loop {
-                let page = told(fs.readdir_with_attributes(handle, offset, most).await)?;
-                let last = page.last().map(|last| last.next);
-                for name in page {
-                    let entry = match name.ino {
-                        Some(_) => None,
-                        None => match fs.entry_before(handle, name.next).await {
-                            Err(FsError::NotFound) => continue,
-                            entry => Some(told(entry)?),
-                        },
-                    };
-                    if !room(&name.name) {
-                        if let Some(entry) = entry {
-                            fs.forget(entry.attr.ino, 1);
-                        }
-                        return Ok(entries);
-                    }
-                    entries.push((name, entry));
-                }
-                match last {
-                    Some(last) if entries.is_empty() => offset = last,
-                    _ => return Ok(entries),
-                }
-            }
-        };
-        self.request(caller, number, Some(ino), work, nothing).await
     }
 
     pub(crate) async fn fallocate(
@@ -437,11 +227,13 @@ impl Daemon {
         end: u64,
     ) -> Result<(), i32> {
         let number = self.record.sent(caller.pid, "FALLOCATE", ino.0, || end.to_string());
-        if !self.fs.allows_writes() {
-            return Err(libc::EROFS);
-        }
-        let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work = async move { told(fs.grow(handle, end, pid).await) };
+        let pid = caller.pid;
+        let work = move |turn: Turn| async move {
+            if !turn.fs().allows_writes() {
+                return Err(libc::EROFS);
+            }
+            told(turn.fs().grow(handle, end, pid).await)
+        };
         self.request(caller, number, None, work, nothing).await
     }
 
@@ -455,17 +247,19 @@ impl Daemon {
         let number = self
             .record
             .sent(caller.pid, "COPY_FILE_RANGE", to.0.0, || format!("{}+{len} to {}", from.1, to.2));
-        if !self.fs.allows_writes() {
-            return Err(libc::EROFS);
-        }
-        let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work = async move { told(fs.copy_range(from, (to.1, to.2), len.min(MOST_COPIED), pid).await) };
+        let pid = caller.pid;
+        let work = move |turn: Turn| async move {
+            if !turn.fs().allows_writes() {
+                return Err(libc::EROFS);
+            }
+            told(turn.fs().copy_range(from, (to.1, to.2), len.min(MOST_COPIED), pid).await)
+        };
         self.request(caller, number, None, work, nothing).await
     }
 }
 
 /// The flags of an open file that the filesystem looks at.
-fn flags_text(flags: i32) -> String {
+pub(super) fn flags_text(flags: i32) -> String {
     let mut text = match flags & libc::O_ACCMODE {
         libc::O_RDONLY => "r",
         libc::O_WRONLY => "w",

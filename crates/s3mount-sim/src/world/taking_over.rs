@@ -1,0 +1,163 @@
+//! A daemon that takes over the mount of one that has died.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SeekFrom, fstat, memfd_create, seek};
+use s3mount_bucket::WritableBucket;
+use s3mount_fs::Handover;
+use s3mount_write::{FoundJournal, Intent, Recovery};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::{Begin, LIVES, Place, SimMount, TIMEOUT};
+use crate::draw::Draw;
+use crate::store::client::MountClient;
+
+/// How often to look whether the store has done all that a daemon has sent.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the daemons of a place have left.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// What the kernel was given.
+    state: File,
+    /// Where the daemon that lives keeps its journal.
+    journals: TempDir,
+    /// How many daemons have died.
+    deaths: usize,
+    /// What was under way when they died.
+    intents: Vec<s3mount_write::Record>,
+    /// Their clients.
+    clients: Vec<Arc<MountClient>>,
+}
+
+fn seed(draw: &Draw) -> [u8; 16] {
+    let mut seed = [0; 16];
+    seed[..8].copy_from_slice(&draw.next().to_le_bytes());
+    seed[8..].copy_from_slice(&draw.next().to_le_bytes());
+    seed
+}
+
+fn new_state() -> File {
+    memfd_create("state", MemfdFlags::CLOEXEC).expect("memory for a file").into()
+}
+
+/// A file in memory with the same bytes: the tasks of a daemon that is dead here may yet write to the old one.
+fn copied(state: &File) -> File {
+    let copy = new_state();
+    let len = fstat(state).expect("a file in memory").st_size as u64;
+    copy.set_len(len).expect("a file in memory");
+    let mut at = 0;
+    while let Ok(start) = seek(state, SeekFrom::Data(at)) {
+        at = seek(state, SeekFrom::Hole(start)).unwrap_or(len);
+        let mut bytes = vec![0; (at - start) as usize];
+        state.read_exact_at(&mut bytes, start).expect("a file in memory");
+        copy.write_all_at(&bytes, start).expect("a file in memory");
+    }
+    copy
+}
+
+impl Left {
+    /// The notes of the first daemon.
+    pub(super) fn begin(draw: &Draw) -> (Handover, Self) {
+        let state = new_state();
+        let kept = state.try_clone().expect("a descriptor");
+        let handover = Handover::create(state, seed(draw)).expect("memory for a file");
+        let journals = TempDir::new().expect("a folder");
+        (handover, Self { state: kept, journals, deaths: 0, intents: Vec::new(), clients: Vec::new() })
+    }
+
+    pub(super) fn journals(&self) -> &Path {
+        self.journals.path()
+    }
+}
+
+impl Place {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        let left = self.left.as_ref().expect("a place whose daemons take over from one another");
+        left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether daemons take over from one another here.
+    pub fn is_kept(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// The daemon dies, and another is to take over: what it has sent may still be done, and nothing else.
+    ///
+    /// # Panics
+    /// When its journal can't be read, or the machine has no memory.
+    pub fn lose(&self) {
+        let mount = self.mount();
+        mount.client.die();
+        mount.kernel.lose_daemon();
+        if let Some(disk) = &mount.disk {
+            disk.kill();
+        }
+        let mut left = self.left();
+        left.state = copied(&left.state);
+        left.deaths += 1;
+        left.clients.push(mount.client.clone());
+        for found in FoundJournal::all(left.journals()).expect("a folder of journals") {
+            // The daemon was in this process, so the lock says that it lives.
+            if let FoundJournal::Live(_, records) = found {
+                left.intents.extend(records);
+            }
+        }
+        left.journals = TempDir::new().expect("a folder");
+    }
+
+    /// Another daemon takes over from the one that has died.
+    ///
+    /// # Errors
+    /// What it can't put in order before.
+    ///
+    /// # Panics
+    /// When the state can't be read.
+    pub async fn take_over(&self) -> Result<(), String> {
+        let (deaths, state, journals) = {
+            let left = self.left();
+            (left.deaths, left.state.try_clone().expect("a descriptor"), left.journals().to_owned())
+        };
+        // A rename that the daemon before has begun is over before programs see the mount again.
+        let recovered = self.recover_intents(true).await;
+        let (before, number) = (self.number + LIVES * (deaths - 1), self.number + LIVES * deaths);
+        self.store.pass_on(before, number);
+        let (handover, left) = Handover::open(state, seed(&self.draw)).expect("the state of a daemon");
+        let next = SimMount::new(
+            (&self.store, number),
+            &self.plan,
+            self.draw.clone(),
+            Some(&journals),
+            self.cache.as_ref(),
+            Begin::TakenOver(handover, left, self.mount().kernel.clone()),
+        );
+        *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        recovered
+    }
+
+    /// Waits until nothing is under way any more that daemons have sent that are dead.
+    pub async fn is_settled(&self) {
+        let clients = self.left().clients.clone();
+        while clients.iter().any(|client| client.is_changing()) {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Puts in order what was under way when daemons died: renames of folders, or all the rest.
+    ///
+    /// # Errors
+    /// What could not be put in order.
+    pub async fn recover_intents(&self, renames: bool) -> Result<(), String> {
+        let is_meant =
+            |record: &s3mount_write::Record| matches!(record.intent, Intent::Rename { .. }) == renames;
+        let intents: Vec<_> = self.left().intents.extract_if(.., |record| is_meant(record)).collect();
+        let client = MountClient::new(self.store.clone(), self.number + LIVES / 2);
+        let recovery = Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false);
+        self.put_in_order(&recovery, intents).await
+    }
+}
