@@ -1,6 +1,7 @@
 //! What is right: a file system that is too simple to be wrong, and what was shown and stored compared with it.
 
 mod attributes;
+mod death;
 mod folder_names;
 mod folders;
 mod moved;
@@ -12,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::death::Death;
 pub use self::folder_names::FolderChange;
 use self::folder_names::Folders;
-use self::taken_over::Death;
 use crate::content::{CELL, COMMON, CellContent, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;

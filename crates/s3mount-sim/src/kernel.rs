@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use s3mount_fs::{Attr, FileKind, Filesystem, ROOT};
+use s3mount_fs::{Attr, FileKind, Filesystem, InodeNo, ROOT};
 
 pub use self::common::{KernelConfig, PAGE_BYTES};
 pub use self::core::Kernel;
@@ -74,5 +74,11 @@ impl Kernel {
         });
         notices::listen(&kernel);
         kernel
+    }
+
+    /// Another daemon takes over, which has `opened` these inodes: each by a file that the kernel reads by itself, or not.
+    pub fn take_over(self: &Arc<Self>, fs: Arc<Filesystem>, opened: Vec<(InodeNo, Option<u32>)>) {
+        self.daemon.take_over(fs, opened);
+        notices::listen_to_service(self);
     }
 }

@@ -1,7 +1,8 @@
 //! Mounts over the store, each with a kernel, as the product joins them.
 //!
-//! - [`taking_over`]: a daemon that takes over the mount of one that has died.
+//! - `taking_over`: a daemon that takes over the mount of one that has died; [`left`]: what it begins with.
 
+mod left;
 mod taking_over;
 
 use std::path::Path;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use self::taking_over::Left;
+use self::left::Left;
 use crate::disk::{CacheFolder, SimDisk};
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};

@@ -7,27 +7,13 @@
 use std::collections::BTreeSet;
 
 use super::Judge;
+use super::death::Death;
 use super::folder_names::folder_of;
 use crate::content::{CellContent, decode};
 use crate::history::{Edit, File, NEVER, Target, Value};
 use crate::opened::Opened;
 use crate::promise::{Check, Rule, broken};
 use crate::store::{SimStore, live};
-
-/// A daemon that has died.
-#[derive(Debug)]
-pub(super) struct Death {
-    at: u64,
-    /// When all was done that it had sent.
-    settled: u64,
-    /// Files that were being written.
-    lost: BTreeSet<usize>,
-    /// Open files that wrote them, by their number.
-    writers: BTreeSet<usize>,
-    /// Names that may stand for anything since, and the change that says so.
-    names: Vec<(String, usize)>,
-    folders: Vec<(String, usize)>,
-}
 
 impl Judge {
     /// A daemon has died. What was acknowledged has to be in the store. Returns the number of its death.

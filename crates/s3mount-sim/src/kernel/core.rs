@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use s3mount_fs::{Attr, Filesystem, InodeNo};
+use s3mount_fs::Attr;
 
 use super::common::{KernelConfig, lock};
 use super::daemon::Daemon;
 use super::dentries::Dentries;
 use super::inode::Inode;
-use super::notices::listen_to_service;
 use super::record::Call;
 
 /// The kernel's side of one mount.
@@ -34,12 +33,6 @@ impl Kernel {
     /// The daemon dies, and another is to take over: calls wait for it.
     pub fn lose_daemon(&self) {
         self.daemon.lose();
-    }
-
-    /// Another daemon takes over, which has `opened` these inodes: each by a file that the kernel reads by itself, or not.
-    pub fn take_over(self: &Arc<Self>, fs: Arc<Filesystem>, opened: Vec<(InodeNo, Option<u32>)>) {
-        self.daemon.take_over(fs, opened);
-        listen_to_service(self);
     }
 
     /// How many files, and directories, the filesystem may have open that the kernel does not know of: the daemon that

@@ -21,7 +21,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use self::modes::Backings;
-use self::service::{Service, Turn};
+use self::service::Service;
 use super::common::{KernelConfig, lock};
 use super::record::Record;
 use crate::draw::Draw;
@@ -124,6 +124,35 @@ impl Drop for Hold {
             drop(held);
             self.daemon.was_released.notify_waiters();
         }
+    }
+}
+
+/// A request that one daemon has.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) service: Arc<Service>,
+    /// A daemon before had it, and may have done it (`FUSE_UNIQUE_RESEND`).
+    pub(super) is_resent: bool,
+}
+
+impl Turn {
+    pub(super) fn fs(&self) -> Arc<Filesystem> {
+        self.service.fs.clone()
+    }
+
+    /// Between what the filesystem has done and its answer, the daemon may die.
+    pub(super) async fn pause_before_answer(&self) {
+        if self.fs().handover().is_some() && self.daemon.happens(300) {
+            self.daemon.pause().await;
+        }
+    }
+
+    /// Does the work, and comes to the answer.
+    pub(super) async fn answer<T>(&self, work: impl Future<Output = T>) -> T {
+        let made = work.await;
+        self.pause_before_answer().await;
+        made
     }
 }
 

@@ -1,80 +1,20 @@
 //! A daemon that takes over the mount of one that has died.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SeekFrom, fstat, memfd_create, seek};
 use s3mount_bucket::WritableBucket;
 use s3mount_fs::Handover;
 use s3mount_write::{FoundJournal, Intent, Recovery};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+use super::left::{Left, copied, seed};
 use super::{Begin, LIVES, Place, SimMount, TIMEOUT};
-use crate::draw::Draw;
 use crate::store::client::MountClient;
 
 /// How often to look whether the store has done all that a daemon has sent.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// What the daemons of a place have left.
-#[derive(Debug)]
-pub(super) struct Left {
-    /// What the kernel was given.
-    state: File,
-    /// Where the daemon that lives keeps its journal.
-    journals: TempDir,
-    /// How many daemons have died.
-    deaths: usize,
-    /// What was under way when they died.
-    intents: Vec<s3mount_write::Record>,
-    /// Their clients.
-    clients: Vec<Arc<MountClient>>,
-}
-
-fn seed(draw: &Draw) -> [u8; 16] {
-    let mut seed = [0; 16];
-    seed[..8].copy_from_slice(&draw.next().to_le_bytes());
-    seed[8..].copy_from_slice(&draw.next().to_le_bytes());
-    seed
-}
-
-fn new_state() -> File {
-    memfd_create("state", MemfdFlags::CLOEXEC).expect("memory for a file").into()
-}
-
-/// A file in memory with the same bytes: the tasks of a daemon that is dead here may yet write to the old one.
-fn copied(state: &File) -> File {
-    let copy = new_state();
-    let len = fstat(state).expect("a file in memory").st_size as u64;
-    copy.set_len(len).expect("a file in memory");
-    let mut at = 0;
-    while let Ok(start) = seek(state, SeekFrom::Data(at)) {
-        at = seek(state, SeekFrom::Hole(start)).unwrap_or(len);
-        let mut bytes = vec![0; (at - start) as usize];
-        state.read_exact_at(&mut bytes, start).expect("a file in memory");
-        copy.write_all_at(&bytes, start).expect("a file in memory");
-    }
-    copy
-}
-
-impl Left {
-    /// The notes of the first daemon.
-    pub(super) fn begin(draw: &Draw) -> (Handover, Self) {
-        let state = new_state();
-        let kept = state.try_clone().expect("a descriptor");
-        let handover = Handover::create(state, seed(draw)).expect("memory for a file");
-        let journals = TempDir::new().expect("a folder");
-        (handover, Self { state: kept, journals, deaths: 0, intents: Vec::new(), clients: Vec::new() })
-    }
-
-    pub(super) fn journals(&self) -> &Path {
-        self.journals.path()
-    }
-}
 
 impl Place {
     fn left(&self) -> MutexGuard<'_, Left> {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use s3mount_fs::{DirEntry, DirOffset, Entry, FileHandle, FsError, InodeNo};
 
 use super::requests::{nothing, told};
-use super::service::Turn;
-use super::{Caller, Daemon};
+use super::{Caller, Daemon, Turn};
 
 /// Names taken out of a listing for one READDIR, and for one READDIRPLUS that asks for attributes (`adapter/dir.rs`).
 const NAMES_PER_REQUEST: usize = 1024;

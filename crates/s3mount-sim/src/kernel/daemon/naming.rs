@@ -5,8 +5,7 @@ use std::sync::Arc;
 use s3mount_fs::{Entry, InodeNo, Place, StoredAttr};
 
 use super::requests::{nothing, told};
-use super::service::Turn;
-use super::{Caller, Daemon};
+use super::{Caller, Daemon, Turn};
 
 impl Daemon {
     pub(crate) async fn lookup(

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use s3mount_fs::{Entry, FileHandle, FsError, InodeNo, Opening, StoredAttr};
 
 use super::requests::{OpenAnswer, answer, flags_text, nothing, told, write_open, writes};
-use super::service::Turn;
-use super::{Caller, Daemon};
+use super::{Caller, Daemon, Turn};
 
 impl Daemon {
     pub(crate) async fn open(

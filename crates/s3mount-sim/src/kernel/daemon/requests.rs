@@ -8,8 +8,7 @@ use s3mount_fs::{
     Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, WriteOpen,
 };
 
-use super::service::Turn;
-use super::{Caller, Daemon};
+use super::{Caller, Daemon, Turn};
 
 /// The most bytes of one COPY_FILE_RANGE (`adapter/write.rs`).
 const MOST_COPIED: u64 = 2 << 30;
