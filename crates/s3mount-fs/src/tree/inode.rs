@@ -7,6 +7,7 @@
 
 mod attributes;
 pub(crate) mod draft;
+mod lost;
 mod oldest;
 mod outdated;
 mod recorded;
@@ -21,7 +22,7 @@ use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
-use self::recorded::LostDraft;
+use self::lost::LostDraft;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;

@@ -3,20 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::lost::LostDraft;
 use super::{Directory, InodeNo, InodeTable, OpenClock, Tables, Version};
 use crate::handover::Handover;
 use crate::handover::record::{KnownNode, NodeRecord};
 use crate::numbers::ROOT;
 use s3mount_names::time::millis;
-
-/// A file that the daemon before was writing. Its bytes are lost.
-#[derive(Debug)]
-pub(super) struct LostDraft {
-    pub(super) parent: InodeNo,
-    pub(super) name: Arc<str>,
-    /// Whether its name has to be looked up again.
-    pub(super) is_outdated: bool,
-}
 
 impl Tables {
     /// A number for a directory (no ETag), or for a version. Without a next daemon, numbers count up. Else a look-up by
