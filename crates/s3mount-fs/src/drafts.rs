@@ -342,9 +342,14 @@ impl DraftFile {
         self.is_changing.swap(is_changing, Ordering::AcqRel)
     }
 
+    /// Whether it has no change since it began, or was published last.
+    pub(crate) fn is_saved(&self) -> bool {
+        !self.is_changing.load(Ordering::Acquire)
+    }
+
     /// The version that has all of the draft's bytes, and no change is about to begin.
     pub(crate) fn whole_version(&self) -> Option<File> {
-        if self.is_changing.load(Ordering::Acquire) || self.life() != Life::Clean {
+        if !self.is_saved() || self.life() != Life::Clean {
             return None;
         }
         let draft = self.draft();

@@ -321,6 +321,11 @@ impl Filesystem {
         matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep))
     }
 
+    /// Whether a file is open under this handle.
+    pub fn has_open(&self, handle: FileHandle) -> bool {
+        self.files.get(handle).is_some()
+    }
+
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: FileHandle) {
         // This precedes the removal, so a caller that sees no open file also sees what the close has taught.

@@ -12,9 +12,11 @@
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
 //! looks the name up again and gets the number that it knows, and its pages stay.
 //!
+//! - [`error`]: why it can't be taken over;
 //! - [`log`]: the file;
 //! - [`record`]: what the records say.
 
+mod error;
 mod log;
 pub(crate) mod record;
 
@@ -24,6 +26,7 @@ use std::io;
 
 use sha2::{Digest as _, Sha256};
 
+pub use self::error::HandoverError;
 use self::log::{Key, Log, Said};
 use self::record::{
     KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs,
@@ -35,34 +38,6 @@ use s3mount_names::FolderNote;
 
 /// The most directories that have a record, the most folders without objects that have one, and the most files that have one without being open.
 const MOST_NODES: usize = 100_000;
-
-/// Why a log can't be taken over.
-#[derive(Debug, thiserror::Error)]
-pub enum HandoverError {
-    /// The file can't be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// Another build has written it in another form.
-    #[error("the daemon before has left its state in form {found}, and this build reads form {known}")]
-    OtherVersion {
-        /// Its form.
-        found: u32,
-        /// The form that this build reads.
-        known: u32,
-    },
-    /// It was not written by a daemon.
-    #[error("the file holds no state of a daemon")]
-    NoLog,
-    /// A record says what this build does not know.
-    #[error("the state of the daemon before has a record that this build does not know")]
-    NoRecord,
-}
-
-impl From<bytes::TryGetError> for HandoverError {
-    fn from(_: bytes::TryGetError) -> Self {
-        Self::NoRecord
-    }
-}
 
 /// The numbers of inodes: keyed hashes of what they stand for.
 #[derive(Clone, Copy, Debug)]

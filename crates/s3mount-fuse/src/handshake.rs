@@ -9,10 +9,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, Filesystem, Session, SessionACL};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-
-use crate::adapter::Adapter;
 
 /// The least buffer for which the kernel gives its first request, with room.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -82,13 +80,13 @@ impl Handshake {
 ///
 /// # Errors
 /// `Unsupported` where the kernel can't do that, or where the sessions would differ, and those of the handshake.
-pub(crate) fn start(
-    adapter: Adapter,
+pub(crate) fn start<F: Filesystem>(
+    fs: F,
     device: &OwnedFd,
     acl: SessionACL,
     mut options: Config,
     kept: Option<&Handshake>,
-) -> io::Result<(Session<Adapter>, Handshake)> {
+) -> io::Result<(Session<F>, Handshake)> {
     // A request that was read from a clone of the device fails when that clone is closed. Clones make nothing faster: 4,
     // 16 and 64 streams take the same CPU and have the same throughput without them.
     options.clone_fd = false;
@@ -104,7 +102,7 @@ pub(crate) fn start(
         }
     };
     send(ours.as_raw_fd(), &request, MsgFlags::empty())?;
-    let session = Session::from_fd(adapter, theirs, acl, options)?;
+    let session = Session::from_fd(fs, theirs, acl, options)?;
     let mut answer = vec![0; BUFFER_BYTES];
     let len = recv(ours.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     answer.truncate(len);

@@ -50,6 +50,7 @@ pub struct Mount {
     /// The device, for who holds it for the next daemon.
     device: Option<OwnedFd>,
     fs: Arc<Filesystem>,
+    kernel: Arc<Kernel>,
     gate: Gate,
 }
 
@@ -86,17 +87,26 @@ pub fn take_over(
     runtime: &Handle,
 ) -> io::Result<Mount> {
     let inherited = Inherited::new(&device, &left)?;
-    fs.restore(left);
-    serve(fs, config, runtime, Some(inherited), session.mount.is_none(), |adapter, mut options| {
-        if session.mount.is_none() {
-            options.acl = SessionACL::All;
+    let unsaved = fs.restore(left);
+    let mount =
+        serve(fs, config, runtime, Some(inherited), session.mount.is_none(), |adapter, mut options| {
+            if session.mount.is_none() {
+                options.acl = SessionACL::All;
+            }
+            let place = dir.and_then(|dir| session.place(dir));
+            let acl = options.acl;
+            let (session, handshake) =
+                handshake::start(adapter, &device, acl, options, Some(&session.handshake))?;
+            Ok(Started { session, kept: Some((device, handshake)), place })
+        })?;
+    // The kernel has no other pages of these files from now on than those of the versions in the store.
+    let kernel = mount.kernel.clone();
+    runtime.spawn(async move {
+        for ino in unsaved {
+            drop(kernel.drop_pages(INodeNo(ino.0), 0, 0).await);
         }
-        let place = dir.and_then(|dir| session.place(dir));
-        let acl = options.acl;
-        let (session, handshake) =
-            handshake::start(adapter, &device, acl, options, Some(&session.handshake))?;
-        Ok(Started { session, kept: Some((device, handshake)), place })
-    })
+    });
+    Ok(mount)
 }
 
 /// Serves `fs` through `device`, an open `/dev/fuse` that another process has mounted. When this returns, the
@@ -183,8 +193,8 @@ fn serve(
     if let Some((place, _)) = &place {
         mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }
-    runtime.spawn(drop_pages(fs.clone(), kernel));
-    Ok(Mount { place, session, ended: Some(ended), device, fs, gate: mounted.gate.clone() })
+    runtime.spawn(drop_pages(fs.clone(), kernel.clone()));
+    Ok(Mount { place, session, ended: Some(ended), device, fs, kernel, gate: mounted.gate.clone() })
 }
 
 /// The settings as fuser takes them.

@@ -356,8 +356,9 @@ impl SimMount {
             Begin::TakenOver(handover, left, kernel) => {
                 let fs = Arc::new(fs.with_handover(Arc::new(handover)));
                 let opened = left.opened().collect();
-                fs.restore(left);
+                let unsaved = fs.restore(left);
                 kernel.take_over(fs.clone(), opened);
+                kernel.drop_unsaved(unsaved);
                 (fs, kernel)
             }
         };

@@ -93,7 +93,7 @@ impl Filesystem {
         file.note_published(&published.object);
         if self.handover.is_some() {
             file.set_changing(false);
-            file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
+            file.ino().into_iter().for_each(|ino| self.inodes.record_published(ino));
         }
         Ok(published)
     }

@@ -344,10 +344,11 @@ impl Filesystem {
         if how.writes && !is_cached {
             file.note_direct();
         }
+        let writes = how.writes || writer.is_some();
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         if let Some(handle) = handle {
-            self.note_open(handle, ino, OpenAs::Draft { is_cached });
+            self.note_open(handle, ino, OpenAs::Draft { writes });
         }
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
         // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it

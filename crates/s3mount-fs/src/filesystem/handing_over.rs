@@ -1,5 +1,6 @@
 //! Takes notes of open files and directories, and opens again what the daemon before has left.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Filesystem;
@@ -60,7 +61,8 @@ impl Filesystem {
 
     /// Opens again, under the same handles, what the kernel has open from the daemon before. Must be called before the
     /// first request.
-    pub fn restore(self: &Arc<Self>, left: Left) {
+    /// Returns the inodes of which the kernel may have pages that are lost.
+    pub fn restore(self: &Arc<Self>, left: Left) -> HashSet<InodeNo> {
         let (mut nodes, mut open, mut folders) = (Vec::new(), Vec::new(), Vec::new());
         for record in left.records {
             match record {
@@ -73,27 +75,36 @@ impl Filesystem {
                 }
             }
         }
-        let drafts = nodes.iter().filter(|(_, record)| record.node == KnownNode::Draft);
-        for (ino, NodeRecord { name, .. }) in drafts {
-            tracing::error!(%ino, %name, "a file was being written when the daemon was killed: its bytes are lost");
+        let mut unsaved = HashSet::new();
+        for (ino, NodeRecord { name, node, .. }) in &nodes {
+            if matches!(node, KnownNode::Draft { is_saved: false, .. }) {
+                tracing::error!(%ino, %name, "a file was being written when the daemon was killed: its bytes are lost");
+                unsaved.insert(*ino);
+            }
         }
         let counts = (nodes.len(), open.len(), folders.len());
         self.inodes.restore(nodes);
         for (handle, file) in open {
-            self.files.insert_at(handle, self.opened_again(&file));
+            self.files.insert_at(handle, self.opened_again(&file, &unsaved));
         }
         for (handle, folder) in folders {
             self.directories.restore(handle, &folder);
         }
         let (nodes, files, folders) = counts;
         tracing::info!(nodes, files, folders, "took over from the daemon before");
+        unsaved
     }
 
     /// An open file of the daemon before.
-    fn opened_again(self: &Arc<Self>, OpenRecord { ino, as_what }: &OpenRecord) -> OpenFile {
+    fn opened_again(
+        self: &Arc<Self>,
+        OpenRecord { ino, as_what }: &OpenRecord,
+        unsaved: &HashSet<InodeNo>,
+    ) -> OpenFile {
         let ino = *ino;
         match as_what {
             OpenAs::Own => self.own_opened_again(ino),
+            OpenAs::Draft { writes: true } if unsaved.contains(&ino) => OpenFile::Lost(ino),
             OpenAs::Object { .. } | OpenAs::Passthrough(_) | OpenAs::Draft { .. } => {
                 let Some(Node::File(file)) = self.inodes.node(ino) else { return OpenFile::Lost(ino) };
                 let is_passthrough = matches!(as_what, OpenAs::Passthrough(_));
@@ -104,7 +115,7 @@ impl Filesystem {
                 let reader = self.prefetcher.handle(reader);
                 let renames = self.inodes.renames();
                 let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, pages);
-                if matches!(as_what, OpenAs::Draft { .. }) {
+                if matches!(as_what, OpenAs::Draft { .. }) || unsaved.contains(&ino) {
                     open.set_written();
                 }
                 OpenFile::Object(Arc::new(open))

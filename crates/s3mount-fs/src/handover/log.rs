@@ -14,7 +14,7 @@ use bytes::{Buf as _, BufMut as _};
 use crc_fast::{CrcAlgorithm, checksum};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::HandoverError;
+use super::error::HandoverError;
 
 /// The version of the file's form. A build reads its own version, and no other.
 const VERSION: u32 = 1;

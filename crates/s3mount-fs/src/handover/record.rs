@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, BufMut as _};
 
-use super::HandoverError;
+use super::error::HandoverError;
 use crate::numbers::{FileHandle, InodeNo};
 use s3mount_names::FolderNote;
 
@@ -28,14 +28,22 @@ pub(crate) enum KnownNode {
         /// Whether this mount has written it around the kernel's page cache, and it was not opened since.
         may_have_old_pages: bool,
     },
-    /// A file that is being written. Its bytes are lost with the daemon.
-    Draft,
-    /// A file that is open for writing, and whose bytes are all in this version.
-    CleanDraft {
-        etag: Box<str>,
-        size: u64,
-        modified: i64,
+    /// A file that is being written.
+    Draft {
+        /// The version that the store has of the file, if any.
+        stored: Option<StoredVersion>,
+        /// Whether that has all of the file's bytes. Others are lost with the daemon.
+        is_saved: bool,
     },
+}
+
+/// A version that the store has of a file that is being written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredVersion {
+    pub(crate) etag: Box<str>,
+    pub(crate) size: u64,
+    /// Milliseconds since 1970, or before.
+    pub(crate) modified: i64,
 }
 
 /// An open file, for the next daemon.
@@ -59,8 +67,8 @@ pub(crate) enum OpenAs {
     Passthrough(Option<u32>),
     /// A draft.
     Draft {
-        /// Whether it was opened through the page cache.
-        is_cached: bool,
+        /// Whether the handle may change it, or has made it.
+        writes: bool,
     },
 }
 
@@ -114,7 +122,7 @@ pub(super) const LOCAL_FOLDER: u8 = 5;
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
 const DRAFT: u8 = 2;
-const CLEAN_DRAFT: u8 = 3;
+const STORED_DRAFT: u8 = 3;
 
 const OWN: u8 = 0;
 const OBJECT: u8 = 1;
@@ -140,8 +148,8 @@ impl NodeRecord {
         let kind = match &self.node {
             KnownNode::Folder => FOLDER,
             KnownNode::Version { .. } => VERSION,
-            KnownNode::Draft => DRAFT,
-            KnownNode::CleanDraft { .. } => CLEAN_DRAFT,
+            KnownNode::Draft { stored: None, .. } => DRAFT,
+            KnownNode::Draft { stored: Some(_), .. } => STORED_DRAFT,
         };
         bytes.put_u8(kind);
         bytes.put_u8(self.is_newest.into());
@@ -154,12 +162,13 @@ impl NodeRecord {
                 bytes.put_u8((*may_have_old_pages).into());
                 put_text(&mut bytes, etag);
             }
-            KnownNode::CleanDraft { etag, size, modified } => {
+            KnownNode::Draft { stored: Some(StoredVersion { etag, size, modified }), is_saved } => {
                 bytes.put_u64_le(*size);
                 bytes.put_i64_le(*modified);
+                bytes.put_u8((*is_saved).into());
                 put_text(&mut bytes, etag);
             }
-            KnownNode::Folder | KnownNode::Draft => {}
+            KnownNode::Folder | KnownNode::Draft { stored: None, .. } => {}
         }
         bytes
     }
@@ -175,10 +184,14 @@ impl NodeRecord {
                 let may_have_old_pages = bytes.try_get_u8()? != 0;
                 KnownNode::Version { etag: text(bytes)?, size, modified, may_have_old_pages }
             }
-            DRAFT => KnownNode::Draft,
-            CLEAN_DRAFT => {
+            DRAFT => KnownNode::Draft { stored: None, is_saved: false },
+            STORED_DRAFT => {
                 let (size, modified) = (bytes.try_get_u64_le()?, bytes.try_get_i64_le()?);
-                KnownNode::CleanDraft { etag: text(bytes)?, size, modified }
+                let is_saved = bytes.try_get_u8()? != 0;
+                KnownNode::Draft {
+                    stored: Some(StoredVersion { etag: text(bytes)?, size, modified }),
+                    is_saved,
+                }
             }
             _ => return Err(HandoverError::NoRecord),
         };
@@ -197,7 +210,7 @@ impl OpenRecord {
                 bytes.put_u8(PASSTHROUGH);
                 bytes.put_u64_le(backing.map_or(u64::MAX, u64::from));
             }
-            OpenAs::Draft { is_cached } => bytes.put_slice(&[OPEN_DRAFT, is_cached.into()]),
+            OpenAs::Draft { writes } => bytes.put_slice(&[OPEN_DRAFT, writes.into()]),
         }
         bytes
     }
@@ -208,7 +221,7 @@ impl OpenRecord {
             OWN => OpenAs::Own,
             OBJECT => OpenAs::Object { is_direct: bytes.try_get_u8()? != 0 },
             PASSTHROUGH => OpenAs::Passthrough(u32::try_from(bytes.try_get_u64_le()?).ok()),
-            OPEN_DRAFT => OpenAs::Draft { is_cached: bytes.try_get_u8()? != 0 },
+            OPEN_DRAFT => OpenAs::Draft { writes: bytes.try_get_u8()? != 0 },
             _ => return Err(HandoverError::NoRecord),
         };
         Ok(Self { ino, as_what })

@@ -13,6 +13,7 @@ use s3mount_object::{ETag, ObjectId};
 use super::log::{HALF_BYTES, Key, Log, Said};
 use super::record::{
     KnownNode, LocalFolderRecord, NODE, NodeRecord, OPEN, OpenAs, OpenFolderRecord, OpenRecord, Record,
+    StoredVersion,
 };
 use super::{Handover, HandoverError, Numbers};
 use crate::names::Target;
@@ -235,19 +236,21 @@ fn records_are_read_as_they_were_written() {
     let node = |name: &str, node| NodeRecord { parent: InodeNo(1), name: name.into(), is_newest: true, node };
     let version =
         KnownNode::Version { etag: "\"etag\"".into(), size: 1 << 40, modified: -5, may_have_old_pages: true };
-    let clean = KnownNode::CleanDraft { etag: "\"2\"".into(), size: 0, modified: 7 };
+    let stored = StoredVersion { etag: "\"2\"".into(), size: 0, modified: 7 };
+    let draft = |stored, is_saved| KnownNode::Draft { stored, is_saved };
     let nodes = [
         node("folder", KnownNode::Folder),
         node("ä", version),
-        node("new", KnownNode::Draft),
-        node("synced", clean),
+        node("new", draft(None, false)),
+        node("synced", draft(Some(stored.clone()), true)),
+        node("changed", draft(Some(stored), false)),
     ];
     let opens = [
         OpenAs::Own,
         OpenAs::Object { is_direct: true },
         OpenAs::Passthrough(None),
         OpenAs::Passthrough(Some(0)),
-        OpenAs::Draft { is_cached: false },
+        OpenAs::Draft { writes: true },
     ];
     let mut right = vec![Record::Session(b"session".to_vec())];
     handover.set_session(b"session");
@@ -370,7 +373,7 @@ fn the_kernel_is_told_of_drafts_that_are_lost() {
     let handover = Arc::new(Handover::create(file(), SEED).expect("room"));
     let table = inodes(&handover);
     let node = |name: &str, is_newest| {
-        let node = KnownNode::Draft;
+        let node = KnownNode::Draft { stored: None, is_saved: false };
         NodeRecord { parent: ROOT, name: name.into(), is_newest, node }
     };
     table.restore([(InodeNo(100), node("new", true)), (InodeNo(101), node("removed", false))]);

@@ -80,6 +80,8 @@ struct DraftNode {
     is_outdated: bool,
     /// Whether it was a version before, and has a place in `by_age`.
     has_age: bool,
+    /// The length of the version that the store has of it, if any, and when that was written, in milliseconds since 1970.
+    stored: Option<(u64, i64)>,
 }
 
 /// One version of a file, packed, because the kernel of a training job may know millions of them. The

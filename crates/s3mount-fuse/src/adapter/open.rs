@@ -79,10 +79,13 @@ fn close(
     ino: INodeNo,
     handle: s3mount_fs::FileHandle,
 ) {
-    if let Some(passthrough) = passthrough {
+    // The kernel sends a RELEASE again that the daemon before has not answered, and may have done. The note for the next
+    // daemon goes before the kernel's file.
+    let was_open = fs.has_open(handle);
+    fs.release(handle);
+    if let Some(passthrough) = passthrough.filter(|_| was_open) {
         passthrough.release(ino);
     }
-    fs.release(handle);
 }
 
 impl Open {

@@ -137,6 +137,18 @@ impl Kernel {
         }
     }
 
+    /// What the next daemon tells of files whose bytes were lost with the one before (`take_over`).
+    pub(crate) fn drop_unsaved(self: &Arc<Self>, inodes: impl IntoIterator<Item = InodeNo>) {
+        let (kernel, mut inodes) = (Arc::downgrade(self), inodes.into_iter().collect::<Vec<_>>());
+        inodes.sort_unstable();
+        spawn(&self.daemon.service(), async move {
+            for ino in inodes {
+                let Some(kernel) = kernel.upgrade() else { return };
+                kernel.drop_pages(ino, 0, u64::MAX).await;
+            }
+        });
+    }
+
     /// `fuse_reverse_inval_entry`
     async fn drop_name(&self, folder: InodeNo, name: &str) {
         self.daemon.pause().await;

@@ -48,6 +48,7 @@ impl Tables {
             lookups: 1,
             is_outdated: false,
             has_age: false,
+            stored: None,
         };
         self.set_newest(ino, parent, name);
         self.drafts.insert(ino, known);
@@ -66,6 +67,7 @@ impl Tables {
             lookups: known.lookups.into(),
             is_outdated: known.is_outdated,
             has_age: true,
+            stored: Some((known.size, known.modified)),
         };
         self.drafts.insert(ino, draft);
         self.record(ino);

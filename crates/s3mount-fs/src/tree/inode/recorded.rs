@@ -4,11 +4,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::lost::LostDraft;
-use super::{Directory, InodeNo, InodeTable, OpenClock, Tables, Version};
+use super::{Directory, DraftNode, InodeNo, InodeTable, OpenClock, Tables, Version};
+use crate::drafts::life::Life;
 use crate::handover::Handover;
-use crate::handover::record::{KnownNode, NodeRecord};
+use crate::handover::record::{KnownNode, NodeRecord, StoredVersion};
 use crate::numbers::ROOT;
 use s3mount_names::time::millis;
+
+impl DraftNode {
+    /// The version that the store has of the file, under the name that the file has.
+    fn stored_version(&self) -> Option<StoredVersion> {
+        if !matches!(self.file.life(), Life::Dirty | Life::Clean | Life::Failed) {
+            return None;
+        }
+        let ((size, modified), object) = (self.stored?, self.file.object()?);
+        Some(StoredVersion { etag: object.etag().as_str().into(), size, modified })
+    }
+}
 
 impl Tables {
     /// A number for a directory (no ETag), or for a version. Without a next daemon, numbers count up. Else a look-up by
@@ -78,14 +90,8 @@ impl Tables {
                 may_have_old_pages: version.may_have_old_pages,
             }
         } else if let Some(draft) = self.drafts.get(&ino) {
-            match draft.file.whole_version() {
-                Some(version) => KnownNode::CleanDraft {
-                    etag: version.object.etag().as_str().into(),
-                    size: version.size,
-                    modified: millis(version.mtime),
-                },
-                None => KnownNode::Draft,
-            }
+            let stored = draft.stored_version();
+            KnownNode::Draft { is_saved: stored.is_some() && draft.file.is_saved(), stored }
         } else {
             KnownNode::Folder
         };
@@ -124,6 +130,17 @@ impl InodeTable {
         self.lock().handover = Some(handover);
     }
 
+    /// Notes that a draft was published.
+    pub(crate) fn record_published(&self, ino: InodeNo) {
+        let mut tables = self.lock();
+        if let Some(draft) = tables.drafts.get_mut(&ino)
+            && let Some(version) = draft.file.whole_version()
+        {
+            draft.stored = Some((version.size, millis(version.mtime)));
+        }
+        tables.record(ino);
+    }
+
     /// Notes that an inode was opened or closed.
     pub(crate) fn record(&self, ino: InodeNo) {
         self.lock().record(ino);
@@ -145,9 +162,11 @@ impl InodeTable {
                 KnownNode::Version { etag, size, modified, may_have_old_pages } => {
                     (etag, size, modified, may_have_old_pages)
                 }
-                // It may have been written around the kernel's page cache.
-                KnownNode::CleanDraft { etag, size, modified } => (etag, size, modified, true),
-                KnownNode::Draft => {
+                // It may have been written, also around the kernel's page cache.
+                KnownNode::Draft { stored: Some(StoredVersion { etag, size, modified }), .. } => {
+                    (etag, size, modified, true)
+                }
+                KnownNode::Draft { stored: None, .. } => {
                     let lost = LostDraft { parent, name: Arc::from(name), is_outdated: false };
                     tables.lost.insert(ino, lost);
                     // The kernel shows what the draft was until it looks the name up again.
