@@ -38,7 +38,7 @@ use s3mount_settings::resolved::Config;
 use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
 
-use super::keeper::{BEFORE, DEVICE, HOLDER, OOM_SCORE, OOM_SCORE_FILE, STATE};
+use super::keeper::{BEFORE, DEVICE, HOLDER, MADE_WAY, OOM_SCORE, OOM_SCORE_FILE, STATE};
 use super::{logging, manager};
 
 /// How often it is looked whether a daemon is dead whose threads wait in the kernel.
@@ -160,7 +160,7 @@ enum Ended {
 impl Ended {
     fn text(self) -> String {
         match self {
-            Self::Exited(REPLACE) => "has made way for another program".to_owned(),
+            Self::Exited(REPLACE) => MADE_WAY.to_owned(),
             Self::Exited(code) => format!("has ended with exit code {code}"),
             Self::Killed(signal) => format!("was killed by {signal}"),
             Self::Stuck => "was killed".to_owned(),
@@ -179,7 +179,8 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
     let heeded = ASKS_TO_END.into_iter().filter(|signal| ignored & 1 << (*signal as i32 - 1) == 0);
     let mut signals = SigSet::empty();
     heeded.chain([Signal::SIGUSR2, Signal::SIGCHLD]).for_each(|signal| signals.add(signal));
-    signals.thread_block()?;
+    // No other signal ends this process, either.
+    SigSet::all().thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let score = lower_oom_score();
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;

@@ -27,6 +27,9 @@ pub(super) const HOLDER: &str = "S3MOUNT_HOLDER";
 /// Tells the next daemon how the one before has ended.
 pub(super) const BEFORE: &str = "S3MOUNT_BEFORE";
 
+/// How a daemon has ended that was asked to.
+pub(super) const MADE_WAY: &str = "has made way for another program";
+
 /// Tells the daemon the out-of-memory score that it had before its holder lowered its own.
 pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
 
@@ -185,9 +188,11 @@ impl Keeper {
 
 /// Logs why another daemon had to take over.
 pub(crate) fn log_end_before() {
-    match var(BEFORE) {
-        Ok(how) => tracing::warn!("the daemon before {how}; this one goes on with its mount"),
-        Err(_) => tracing::warn!("the daemon before has ended; this one goes on with its mount"),
+    let how = var(BEFORE).unwrap_or_else(|_| "has ended".to_owned());
+    if how == MADE_WAY {
+        tracing::info!("the daemon before {how}; this one goes on with its mount");
+    } else {
+        tracing::warn!("the daemon before {how}; this one goes on with its mount");
     }
 }
 

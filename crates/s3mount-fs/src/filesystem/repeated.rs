@@ -3,6 +3,8 @@
 //! The kernel sends a request again that the daemon before has read and not answered. Most requests may be done twice. To
 //! make, remove or rename a name may not: the second time it fails, because the first time it did not.
 
+use std::sync::Arc;
+
 use super::Filesystem;
 use crate::FsError;
 use crate::attr::{Entry, FileKind};
@@ -12,8 +14,7 @@ use crate::numbers::InodeNo;
 use crate::tree::inode::Node;
 use crate::tree::inode::renamed::Renamed;
 use crate::writes::Place;
-use s3mount_names::File;
-use std::sync::Arc;
+use s3mount_names::{File, NamesError};
 
 impl Filesystem {
     /// As [`unlink`](Self::unlink), where the file may have been removed for this caller already.
@@ -93,9 +94,13 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         let error = match self.rename(from, to, keeps_target).await {
             // The store may also tell it later, where it was still doing what the daemon before has sent.
-            Err(error) if error.errno() == libc::ENOENT => error,
+            Err(error) if matches!(error.errno(), libc::ENOENT | libc::ESTALE) => error,
             renamed => return renamed,
         };
+        let prefix = self.inodes.prefix(from.parent)?;
+        if !matches!(self.namespace.get(&prefix, from.name).await, Err(NamesError::NotFound)) {
+            return Err(error);
+        }
         let prefix = self.inodes.prefix(to.parent)?;
         let target = match self.namespace.get(&prefix, to.name).await {
             Ok((target, _)) => target,
