@@ -82,7 +82,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         }
         logging::start(&config)?;
         let is_first = !matches!(place, Given::Kept(_));
-        return mount::mount(&config, place, keeper, || {
+        return mount::mount(&config, place, keeper.as_ref(), || {
             if is_first {
                 tell();
             }
@@ -93,7 +93,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         // It keeps no folder in use. Its holder has started it where the flags name folders from.
         nix::unistd::chdir("/")?;
         logging::start(&config)?;
-        let result = mount::mount(&config, place, keeper, || {
+        let result = mount::mount(&config, place, keeper.as_ref(), || {
             manager::ready(&mounted(&config));
             keeper::leave_terminal();
         });
@@ -115,7 +115,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
                 return holder::hold(&config, &program, || parent.ready());
             }
             let result = logging::start(&config)
-                .and_then(|()| mount::mount(&config, place, keeper, || parent.ready()));
+                .and_then(|()| mount::mount(&config, place, keeper.as_ref(), || parent.ready()));
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));

@@ -99,7 +99,7 @@ impl Directories {
         // In the root, this name is reserved for the daemon.
         let without = (ino == ROOT).then_some(control::NAME);
         let handle = self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without)));
-        self.note(handle, OpenFolderRecord::new(ino));
+        self.note(handle, &OpenFolderRecord::new(ino));
         Ok(handle)
     }
 
@@ -113,10 +113,10 @@ impl Directories {
         self.handover = Some(handover);
     }
 
-    fn note(&self, handle: FileHandle, record: OpenFolderRecord) {
+    fn note(&self, handle: FileHandle, record: &OpenFolderRecord) {
         if let Some(handover) = &self.handover {
             let ino = record.ino;
-            handover.set_open_folder(handle, &record);
+            handover.set_open_folder(handle, record);
             self.inodes.record(ino);
         }
     }
@@ -133,7 +133,7 @@ impl Directories {
         // Else the next daemon lists the directory from its beginning, and counts.
         let record = record.filter(|record| bytes(record) < MOST_NOTED);
         let record = record.unwrap_or_else(|| OpenFolderRecord::new(open.ino));
-        self.note(handle, record);
+        self.note(handle, &record);
     }
 
     /// Opens a directory again that a daemon before had open.

@@ -172,7 +172,7 @@ impl Handover {
                 Record::Open(_, OpenRecord { as_what: OpenAs::Own, .. }) => {}
                 Record::Open(_, OpenRecord { ino, .. })
                 | Record::OpenFolder(_, OpenFolderRecord { ino, .. }) => {
-                    *counts.open.entry(*ino).or_default() += 1
+                    *counts.open.entry(*ino).or_default() += 1;
                 }
                 Record::LocalFolder(_) => counts.local_folders += 1,
                 Record::Session(_) => {}

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::folder_listener::{FolderListener, FolderNote};
+use self::folder_listener::{FolderListener, FolderNote, Tell};
 use crate::fact::Fact;
 use crate::name::{File, Named, NamedDraft, Target};
 use crate::pages::page::Page;
@@ -143,7 +143,7 @@ impl<D: NamedDraft> Overlay<D> {
     }
 
     /// Has `tell` told of folders that may hold no object.
-    pub(crate) fn tell_folders(&self, tell: Box<dyn Fn(&str, &str, Option<FolderNote>) + Send + Sync>) {
+    pub(crate) fn tell_folders(&self, tell: Box<Tell>) {
         self.listener.set(tell);
     }
 

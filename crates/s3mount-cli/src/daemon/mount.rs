@@ -53,7 +53,7 @@ const FEWEST_READS: u16 = 1024;
 pub(crate) fn mount(
     config: &Config,
     place: Given,
-    keeper: Option<Keeper>,
+    keeper: Option<&Keeper>,
     ready: impl FnOnce(),
 ) -> anyhow::Result<ExitCode> {
     let taken = match &place {
@@ -175,14 +175,14 @@ pub(crate) fn mount(
         Given::Folder(point) => s3mount_fuse::mount(fs.clone(), point, &fuse, runtime.handle()),
     };
     let mut mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
-    if let (Some(keeper), Some(state), Some(device)) = (&keeper, &state, mount.take_device()) {
+    if let (Some(keeper), Some(state), Some(device)) = (keeper, &state, mount.take_device()) {
         let kept = keeper.keep(device.as_fd(), state.as_fd(), &mount);
         kept.context("cannot give the mount to the process that keeps it")?;
     }
     // A mount that another process has made has its own.
     let began = mount.id().and_then(|id| by_id(id.number));
     // Whoever keeps the mount has started this process.
-    let holder = keeper.as_ref().map(|_| std::os::unix::process::parent_id());
+    let holder = keeper.map(|_| std::os::unix::process::parent_id());
     let warden = began.as_ref().map(|began| warden::start(began, holder));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \

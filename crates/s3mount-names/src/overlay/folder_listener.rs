@@ -12,7 +12,8 @@ pub enum FolderNote {
     Emptied,
 }
 
-type Tell = dyn Fn(&str, &str, Option<FolderNote>) + Send + Sync;
+/// Takes a folder's parent prefix, its name, and why it stays, if it does.
+pub(crate) type Tell = dyn Fn(&str, &str, Option<FolderNote>) + Send + Sync;
 
 /// Who is told of such folders, while their names are locked.
 #[derive(Default)]
