@@ -34,6 +34,7 @@ pub(super) async fn keep_house(
         namespace.expire();
         walks.expire();
         logs.expire();
+        inodes.settle();
         let bytes = namespace.bytes() + inodes.len() * INODE_BYTES;
         most_bytes = most_bytes.max(bytes);
         if most_bytes > WORTH_TRIMMING && bytes < most_bytes / 2 {

@@ -12,6 +12,7 @@ mod oldest;
 mod outdated;
 mod recorded;
 pub(crate) mod renamed;
+mod settling;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,6 +24,7 @@ use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
 use self::lost::LostDraft;
+use self::settling::Settling;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;
@@ -148,6 +150,8 @@ struct Tables {
     handover: Option<Arc<Handover>>,
     /// Drafts of the daemon before, which the kernel still knows.
     lost: HashMap<InodeNo, LostDraft>,
+    /// Inodes that the kernel may know in spite of its count.
+    settling: Settling,
 }
 
 /// The hash of an inode's parent and name.
@@ -256,6 +260,7 @@ impl InodeTable {
             are_too_many: false,
             handover: None,
             lost: HashMap::new(),
+            settling: Settling::default(),
         };
         Self {
             tables: Mutex::new(tables),
@@ -437,21 +442,10 @@ impl InodeTable {
                 }),
             },
         };
-        if !is_gone {
+        if !is_gone || tables.settling.keeps(ino) {
             return;
         }
-        let parent_and_name = tables.parent_and_name(ino).map(|(parent, name)| (parent, name.to_owned()));
-        if let Some((parent, name)) = parent_and_name
-            && tables.newest(parent, &name) == Some(ino)
-        {
-            tables.remove_newest(parent, &name);
-        }
-        tables.versions.remove(&ino);
-        tables.directories.remove(&ino);
-        let draft = tables.drafts.remove(&ino);
-        tables.record(ino);
-        tables.note_forgotten(self.limit);
-        tables.give_back();
+        let draft = tables.remove(ino, self.limit);
         drop(tables);
         // This may drop the last reference to a file, which gives its memory back: hold no lock here.
         drop(draft);
@@ -476,6 +470,23 @@ impl InodeTable {
 }
 
 impl Tables {
+    /// Removes an inode that the kernel has forgotten. Returns its draft.
+    fn remove(&mut self, ino: InodeNo, limit: usize) -> Option<DraftNode> {
+        let parent_and_name = self.parent_and_name(ino).map(|(parent, name)| (parent, name.to_owned()));
+        if let Some((parent, name)) = parent_and_name
+            && self.newest(parent, &name) == Some(ino)
+        {
+            self.remove_newest(parent, &name);
+        }
+        self.versions.remove(&ino);
+        self.directories.remove(&ino);
+        let draft = self.drafts.remove(&ino);
+        self.record(ino);
+        self.note_forgotten(limit);
+        self.give_back();
+        draft
+    }
+
     /// Shrinks the tables when most of the files are forgotten.
     fn give_back(&mut self) {
         let len = self.versions.len();

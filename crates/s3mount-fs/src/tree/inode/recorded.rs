@@ -42,6 +42,13 @@ impl Tables {
         }
     }
 
+    /// How often an inode was given to the kernel, if it is known.
+    pub(super) fn lookups(&self, ino: InodeNo) -> Option<u64> {
+        let of_version = self.versions.get(&ino).map(|known| known.lookups.into());
+        let of_directory = || self.directories.get(&ino).map(|known| known.lookups);
+        of_version.or_else(of_directory).or_else(|| self.drafts.get(&ino).map(|known| known.lookups))
+    }
+
     fn is_taken(&self, ino: InodeNo) -> bool {
         self.versions.contains_key(&ino)
             || self.directories.contains_key(&ino)
@@ -150,6 +157,7 @@ impl InodeTable {
     /// forgets all look-ups at once.
     pub(crate) fn restore(&self, nodes: impl IntoIterator<Item = (InodeNo, NodeRecord)>) {
         let mut tables = self.lock();
+        tables.settling.begin();
         let (folders, files): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, record)| record.node == KnownNode::Folder);
         let folders: HashMap<_, _> = folders.into_iter().collect();
