@@ -194,7 +194,7 @@ async fn wrong_use_has_its_errno() {
     assert_eq!(fs.open(dir).expect_err("a directory").errno(), libc::EISDIR);
     assert_eq!(fs.opendir(file).expect_err("a file").errno(), libc::ENOTDIR);
     assert_eq!(fs.lookup(file, "x").await.expect_err("a file").errno(), libc::ENOTDIR);
-    assert_eq!(fs.getattr(InodeNo(999)).expect_err("unknown").errno(), libc::EBADF);
+    assert_eq!(fs.getattr(InodeNo(999)).expect_err("unknown").errno(), libc::ESTALE);
     fs.forget(file, 1);
     fs.forget(dir, 2);
     assert_eq!(fs.metrics().inodes.get(), 1);
