@@ -48,6 +48,10 @@ const LOOK_MS: u16 = 100;
 const MOST_DEATHS: usize = 3;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a daemon may fail to start, and how often it is tried.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const START_PAUSE: Duration = Duration::from_millis(100);
+
 /// The exit code of a daemon that asks to be replaced by the program that is at its path now.
 pub(crate) const REPLACE: u8 = 75;
 
@@ -82,6 +86,24 @@ impl Program {
         });
         let covered = covered.transpose().context("cannot open the folder that this was started in")?;
         Ok(Self { path, args, folder, covered, passed: config.target.device() })
+    }
+
+    /// Starts a daemon as [`start`](Self::start) does. Where that fails, tries again until `limit`: while a package is
+    /// installed, there is no program at its path for a moment.
+    fn start_within(
+        &self,
+        limit: Duration,
+        kept: &[&OwnedFd],
+        ended: Option<&str>,
+        score: Option<&str>,
+    ) -> io::Result<Pid> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.start(kept, ended, score) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(START_PAUSE),
+                started => return started,
+            }
+        }
     }
 
     /// Starts a daemon, which inherits `kept`.
@@ -189,8 +211,15 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
         let kept: Vec<_> =
             [Some(&theirs), told.device.as_ref(), told.state.as_ref()].into_iter().flatten().collect();
         let before = ended.map(Ended::text);
-        let daemon = program.start(&kept, before.as_deref(), score.as_deref());
-        let daemon = daemon.with_context(|| format!("cannot start {}", program.path.display()))?;
+        let daemon = program.start_within(START_LIMIT, &kept, before.as_deref(), score.as_deref());
+        let daemon = match daemon {
+            Ok(daemon) => daemon,
+            Err(error) => {
+                drop((told.device.take(), told.state.take()));
+                told.mount.and_then(by_id).as_ref().map_or(Ok(()), detach)?;
+                return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
+            }
+        };
         let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         let mount = told.mount.and_then(by_id);
         let is_kept =

@@ -153,6 +153,21 @@ impl InodeTable {
         self.lock().record(ino);
     }
 
+    /// Forgets the inodes that the kernel has not looked up again, once the first minute is over. The housekeeper calls it.
+    pub(crate) fn settle(&self) {
+        let mut tables = self.lock();
+        let mut drafts = Vec::new();
+        for ino in tables.settling.end_round() {
+            let is_open = tables.handover.as_ref().is_some_and(|handover| handover.is_open(ino));
+            if !is_open && tables.lookups(ino) == Some(0) {
+                drafts.push(tables.remove(ino, self.limit));
+            }
+        }
+        drop(tables);
+        // This may drop the last references to files, which gives their memory back: hold no lock here.
+        drop(drafts);
+    }
+
     /// The kernel knows these inodes from the daemon before. How often each was looked up is not known: the kernel
     /// forgets all look-ups at once.
     pub(crate) fn restore(&self, nodes: impl IntoIterator<Item = (InodeNo, NodeRecord)>) {
@@ -208,5 +223,33 @@ impl InodeTable {
         }
         drop(tables);
         self.has_outdated.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::settling::ROUNDS;
+    use super::{InodeTable, ROOT};
+    use crate::names::Target;
+
+    #[test]
+    fn an_inode_that_is_looked_up_again_stays() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
+        table.restore([]);
+        let give = |name: &str| table.lookup_or_insert(ROOT, "", name, &Target::Directory).ino;
+        let (kept, gone) = (give("kept"), give("gone"));
+        // The kernel drops look-ups that the daemon before has counted.
+        table.forget(kept, 3);
+        table.forget(gone, 1);
+        assert!(table.node(kept).is_some() && table.node(gone).is_some());
+        assert_eq!(give("kept"), kept);
+        (1..ROUNDS).for_each(|_| table.settle());
+        assert!(table.node(gone).is_some());
+        table.settle();
+        assert!(table.node(kept).is_some() && table.node(gone).is_none());
+        table.forget(kept, 1);
+        assert!(table.node(kept).is_none(), "the time is over");
     }
 }
