@@ -36,7 +36,8 @@ use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
 use crate::sync::{Mutex, MutexGuard, lock};
 use s3mount_names::FolderNote;
 
-/// The most directories that have a record, the most folders without objects that have one, and the most files that have one without being open.
+/// The most directories that have a record, the most folders without objects that have one, and the most files that have
+/// one without being open.
 const MOST_NODES: usize = 100_000;
 
 /// The numbers of inodes: keyed hashes of what they stand for.
@@ -160,7 +161,8 @@ impl Handover {
             Said::Some => log.reseed(seed, true)?,
             Said::Nothing => {
                 log.reseed(seed, false)?;
-                records.clear();
+                // This was written first, and does not change.
+                records.retain(|record| matches!(record, Record::Session(_)));
             }
         }
         // The kernel may yet close handles that the daemon before has given, so no handle is used again.

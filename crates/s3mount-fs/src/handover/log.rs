@@ -156,9 +156,6 @@ impl Log {
         file.read_exact_at(&mut bytes, 0)?;
         let header = Header::read(&bytes)?;
         let mut log = Self { file, header, end: header.start(), places: HashMap::new(), live: 0 };
-        if header.flags & IS_BROKEN != 0 {
-            return Ok((log, Said::Nothing));
-        }
         let half = log.read_half()?;
         let mut rest = &half[..];
         while let Some((key, is_removed, record)) = first_record(rest, header.generation) {
@@ -171,7 +168,11 @@ impl Log {
             let from = (place.at - header.start()) as usize + FRAME_BYTES;
             take(*key, &half[from..from + place.len as usize - FRAME_BYTES])?;
         }
-        let said = if header.flags & IS_PARTIAL != 0 { Said::Some } else { Said::All };
+        let said = match header.flags {
+            flags if flags & IS_BROKEN != 0 => Said::Nothing,
+            flags if flags & IS_PARTIAL != 0 => Said::Some,
+            _ => Said::All,
+        };
         Ok((log, said))
     }
 

@@ -200,7 +200,7 @@ fn a_log_that_is_full_is_not_believed() {
         assert!(records.is_broken, "more than a half does not fit");
     }
     let (next, left) = Handover::open(again(&file), [9; 16]).expect("a log");
-    assert_eq!(left.records, []);
+    assert_eq!(left.records, [Record::Session(b"session".to_vec())]);
     assert_ne!(format!("{:?}", next.numbers()), format!("{:?}", Numbers(SEED)), "numbers are new ones");
     next.set_open(FileHandle(2), &open);
     let (_, left) = Handover::open(file, [10; 16]).expect("a log");
@@ -394,4 +394,20 @@ fn the_next_life_uses_no_handle_again() {
     let far = 1 << 48;
     assert!(lives.iter().all(|life| life.0.abs_diff(first.0) > far), "{lives:?}");
     assert!(lives[0].0.abs_diff(lives[1].0) > far, "{lives:?}");
+}
+
+#[test]
+fn of_a_log_that_could_not_be_written_only_the_session_is_believed() {
+    let file = file();
+    let handover = Handover::create(again(&file), SEED).expect("room");
+    handover.set_session(b"session");
+    handover.set_open(FileHandle(1), &OpenRecord { ino: InodeNo(100), as_what: OpenAs::Own });
+    handover.lock().check(Err(std::io::ErrorKind::StorageFull.into()));
+    handover.set_closed(FileHandle(1), None);
+    let (next, left) = Handover::open(again(&file), [9; 16]).expect("a log");
+    assert_eq!(left.records, [Record::Session(b"session".to_vec())]);
+    assert_ne!(next.numbers().of(ROOT, "a", None, 0), handover.numbers().of(ROOT, "a", None, 0));
+    next.set_session(b"session");
+    let (_, left) = Handover::open(file, [8; 16]).expect("a log");
+    assert_eq!(left.records.len(), 1, "it is a log as any other again");
 }
