@@ -77,7 +77,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
     let program = (config.keep_alive && !is_held).then(|| Program::this(&config)).transpose()?;
     if config.foreground {
         if let Some(program) = program {
-            drop(place);
+            place.leave_to_daemon()?;
             return holder::hold(&config, &program, || {});
         }
         logging::start(&config)?;
@@ -111,7 +111,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         }
         Role::Daemon(parent) => {
             if let Some(program) = program {
-                drop(place);
+                place.leave_to_daemon()?;
                 return holder::hold(&config, &program, || parent.ready());
             }
             let result = logging::start(&config)

@@ -1,9 +1,10 @@
 //! Finds the reasons why a mount would fail, before anything is started.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::path::Path;
 
 use anyhow::Context;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use s3mount_fuse::MountPoint;
 use s3mount_settings::resolved::Config;
 use s3mount_settings::resolved::store::check_bundle;
@@ -25,6 +26,21 @@ pub(crate) enum Given {
     Device(OwnedFd),
     /// What the daemon before has left.
     Kept(Kept),
+}
+
+impl Given {
+    /// Leaves it to a daemon that this process starts: a device that was passed on stays open under its number, for as long
+    /// as this process lives.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub(crate) fn leave_to_daemon(self) -> nix::Result<()> {
+        if let Self::Device(device) = self {
+            fcntl(&device, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            let _ = device.into_raw_fd();
+        }
+        Ok(())
+    }
 }
 
 /// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
