@@ -92,6 +92,7 @@ fn readers_see_nothing_of_a_daemon_that_is_killed() {
     };
     let random = |pass: usize| mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10);
     let folder = File::open(world.path("deep")).expect("a folder");
+    let stats = File::open(world.path(".s3mount/stats")).expect("a file of the daemon");
     let inside = format!("/proc/self/fd/{}/er/big", std::os::fd::AsRawFd::as_raw_fd(&folder));
     let sequential = |_: usize| {
         let mut file = &open;
@@ -123,6 +124,8 @@ fn readers_see_nothing_of_a_daemon_that_is_killed() {
         }
         thread::sleep(Duration::from_secs(1));
     });
+    (&stats).read_to_end(&mut Vec::new()).expect("what the daemon shows");
+    nix::unistd::close(stats).expect("nothing was written");
     let (holder, daemon) = (world.mount.pid(), daemon_of(&world).expect("a daemon"));
     let rss = s3mount_testkit::peak_rss_bytes(daemon as u32);
     assert!(rss <= 192 * MIB, "the next daemon keeps to its memory, too: {} MiB", rss / MIB);
@@ -139,6 +142,8 @@ fn open_direct(world: &World, name: &str) -> File {
 fn inodes_pages_and_open_folders_stay() {
     let world = World::counting(server(), &["--keep-alive", "--metadata-ttl", "0"]);
     check_file(&world.path("big"), "big");
+    let modified = || fs::metadata(world.path("deep")).expect("a folder").modified().expect("a time");
+    let mounted = modified();
     let numbers = || {
         ["big", "deep", "deep/er", "small/00007"]
             .map(|name| fs::metadata(world.path(name)).expect(name).ino())
@@ -148,7 +153,7 @@ fn inodes_pages_and_open_folders_stay() {
     let first = names.next().expect("a name").expect("a name").file_name();
     assert_eq!(first, "00000");
     take_over(&world, Signal::SIGKILL);
-    assert_eq!(numbers(), before);
+    assert_eq!((numbers(), modified()), (before, mounted));
     world.server.reset_stats();
     check_file(&world.path("big"), "big");
     // Where memory is short, the kernel drops pages by itself.
@@ -349,6 +354,11 @@ fn without_its_holder_a_daemon_goes_on_and_is_the_last_one() {
     kill(Pid::from_raw(world.mount.pid() as i32), Signal::SIGKILL).expect("it lives");
     thread::sleep(Duration::from_millis(300));
     check_file(&world.path("big"), "big");
+    let (is_done, said) = upgrade(&world);
+    assert!(!is_done, "{said}");
+    kill(Pid::from_raw(daemon), Signal::SIGUSR2).expect("it lives");
+    thread::sleep(Duration::from_millis(300));
+    check_file(&world.path("small/00001"), &name(1));
     kill(Pid::from_raw(daemon), Signal::SIGKILL).expect("it lives");
     wait_for("an answer", || {
         fs::metadata(world.path("big")).is_err_and(|error| error.raw_os_error() == Some(nix::libc::ENOTCONN))

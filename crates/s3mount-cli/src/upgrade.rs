@@ -141,6 +141,13 @@ fn check(daemon: i32) -> anyhow::Result<()> {
         variables.map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
     let is_kept = ["S3MOUNT_HOLDER", "FDSTORE"].iter().any(|name| variables.contains_key(OsStr::new(name)));
     ensure!(is_kept, "nobody keeps the mount while its daemon is replaced; mount with --keep-alive");
+    let stat = std::fs::read_to_string(path("stat")).unwrap_or_default();
+    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+    ensure!(
+        parent != Some("1") || variables.contains_key(OsStr::new("FDSTORE")),
+        "the process that kept the mount was killed, so nobody keeps it while its daemon is replaced; unmount it, and \
+         mount it again"
+    );
     let args = words(&path("cmdline"));
     let parsed = match args.first() {
         Some(program) if helper::is_called(program) => helper::translate(args).map(|(_, args)| args),

@@ -14,7 +14,7 @@ use crate::mount_point::{MountId, Place};
 /// A mount that another daemon has begun.
 #[derive(Clone, Debug)]
 pub struct KeptSession {
-    /// When it was mounted, in whole milliseconds.
+    /// When it was mounted.
     pub mounted_at: SystemTime,
     /// Unset if another process has mounted, and unmounts.
     pub mount: Option<MountId>,
@@ -46,7 +46,7 @@ impl KeptSession {
             MountId::with_unique(number_of_mount, Some(unique).filter(|unique| *unique != u64::MAX))
         });
         Some(Self {
-            mounted_at: UNIX_EPOCH + Duration::from_millis(mounted),
+            mounted_at: UNIX_EPOCH + Duration::from_nanos(mounted),
             mount,
             handshake: Handshake { request: request.to_vec(), answer: answer.to_vec() },
         })
@@ -54,7 +54,7 @@ impl KeptSession {
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mounted = self.mounted_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mounted = u64::try_from(mounted.as_millis()).unwrap_or(u64::MAX);
+        let mounted = u64::try_from(mounted.as_nanos()).unwrap_or(u64::MAX);
         let number = self.mount.map_or(u64::MAX, |id| id.number);
         let unique = self.mount.and_then(MountId::unique).unwrap_or(u64::MAX);
         let len = self.handshake.request.len() as u64;
@@ -85,7 +85,7 @@ mod tests {
     fn what_is_written_is_read() {
         for mount in [None, Some(MountId::numbered(7)), Some(MountId::with_unique(7, Some(1 << 40)))] {
             let session = KeptSession {
-                mounted_at: UNIX_EPOCH + Duration::from_millis(1_790_000_000_123),
+                mounted_at: UNIX_EPOCH + Duration::from_nanos(1_790_000_000_123_456_789),
                 mount,
                 handshake: Handshake { request: vec![1; 104], answer: vec![2; 80] },
             };

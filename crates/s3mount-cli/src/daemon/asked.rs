@@ -1,6 +1,7 @@
 //! Signals that ask the daemon to end its mount, or to make way for another daemon.
 
 use std::future::poll_fn;
+use std::os::unix::process::parent_id;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ pub(super) enum Ending {
 }
 
 /// Waits until the mount ends, or this daemon has made way for another one.
-pub(super) async fn wait(mount: &mut Mount, signals: &mut Signals, is_kept: bool) -> Ending {
+pub(super) async fn wait(mount: &mut Mount, signals: &mut Signals, holder: Option<u32>) -> Ending {
     loop {
         let makes_way = tokio::select! {
             () = mount.ended() => return Ending::Unmounted,
@@ -79,7 +80,8 @@ pub(super) async fn wait(mount: &mut Mount, signals: &mut Signals, is_kept: bool
         if !makes_way {
             return Ending::Asked;
         }
-        if !is_kept {
+        // A holder that was killed is no parent any more.
+        if holder != Some(parent_id()) {
             tracing::warn!("this daemon can't make way for another: nobody keeps its mount (--keep-alive)");
             continue;
         }

@@ -231,9 +231,9 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
             Ended::Exited(_) | Ended::Killed(_) | Ended::Stuck => was_asked || !is_kept,
         };
         if is_over {
-            if let Some(mount) = mount.filter(|_| how != Ended::Exited(0)) {
-                detach(&mount)?;
-            }
+            // A daemon that ends by its own will has taken its mount down.
+            drop((told.device.take(), told.state.take()));
+            mount.as_ref().map_or(Ok(()), detach)?;
             return Ok(match how {
                 Ended::Exited(code) => ExitCode::from(code),
                 Ended::Killed(signal) => ExitCode::from(128_u8.saturating_add(signal as u8)),

@@ -199,7 +199,7 @@ pub(crate) fn mount(
         leftovers.put_in_order(runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
-    let result = serve(&runtime, mount, began.as_ref(), signals, keeper.is_some());
+    let result = serve(&runtime, mount, began.as_ref(), signals, holder);
     if let (Ok(()), Some(Ok(warden))) = (&result, warden) {
         // From now on the number of the mount may be that of another one.
         warden::dismiss(warden);
@@ -278,9 +278,9 @@ fn serve(
     mut mount: Mount,
     began: Option<&MountedAt>,
     mut signals: Signals,
-    is_kept: bool,
+    holder: Option<u32>,
 ) -> anyhow::Result<()> {
-    let ending = runtime.block_on(wait(&mut mount, &mut signals, is_kept));
+    let ending = runtime.block_on(wait(&mut mount, &mut signals, holder));
     if ending == Ending::MakesWay {
         tracing::info!("this daemon makes way for another one");
         // Nothing is dropped: a request that is dropped is answered with EIO, and the next daemon is to answer it.

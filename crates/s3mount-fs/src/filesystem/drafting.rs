@@ -15,6 +15,7 @@ use super::Filesystem;
 use super::open_file::{OpenFile, OpenMode, Opened};
 use crate::FsError;
 use crate::attributes::stored::StoredAttr;
+use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
@@ -447,7 +448,7 @@ impl Filesystem {
     /// `LostDaemon` for a file whose bytes are lost with the daemon that had it open.
     pub(super) fn check_lost(&self, handle: FileHandle) -> Result<(), FsError> {
         match self.files.get(handle) {
-            Some(OpenFile::Lost(_)) => Err(FsError::LostDaemon),
+            Some(OpenFile::Lost(ino)) if Control::of(ino).is_none() => Err(FsError::LostDaemon),
             _ => Ok(()),
         }
     }

@@ -123,7 +123,7 @@ impl Filesystem {
         }
     }
 
-    /// One of the daemon's own files. What a program was reading is not what another daemon would show.
+    /// One of the daemon's own files. What a program goes on to read is what this daemon shows.
     fn own_opened_again(&self, ino: InodeNo) -> OpenFile {
         match Control::of(ino) {
             Some(Control::Events) => self
@@ -132,9 +132,10 @@ impl Filesystem {
                 .map_or(OpenFile::Lost(ino), |listener| OpenFile::Events(Arc::new(listener))),
             Some(Control::Prefetch) => OpenFile::Hints(Arc::default()),
             Some(Control::Keep) => OpenFile::Keep(Arc::default()),
-            Some(Control::Folder | Control::Stats | Control::Metrics | Control::Streams) | None => {
-                OpenFile::Lost(ino)
+            Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
+                OpenFile::Snapshot(self.show(shown).into())
             }
+            Some(Control::Folder) | None => OpenFile::Lost(ino),
         }
     }
 }
