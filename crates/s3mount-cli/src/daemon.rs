@@ -32,7 +32,7 @@ use s3mount_system::descriptors::close_all_but;
 use s3mount_system::terminal;
 
 use self::checks::Given;
-use self::fork::{Outcome, Role, daemonise};
+use self::fork::{Outcome, Role, daemonise, leave_terminal};
 use self::holder::Program;
 use self::keeper::Keeper;
 use crate::helper::Helper;
@@ -95,7 +95,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         logging::start(&config)?;
         let result = mount::mount(&config, place, keeper.as_ref(), || {
             manager::ready(&mounted(&config));
-            keeper::leave_terminal();
+            leave_terminal();
         });
         return result.inspect_err(|error| tracing::error!("{error:#}"));
     }

@@ -93,14 +93,19 @@ impl Directories {
     /// # Errors
     /// `NotDirectory`, `UnknownInode`.
     pub(crate) fn open(&self, ino: InodeNo) -> Result<FileHandle, FsError> {
+        let handle = self.open.insert(Arc::new(self.opened(ino)?));
+        self.note(handle, &OpenFolderRecord::new(ino));
+        Ok(handle)
+    }
+
+    /// A directory of which nothing was read.
+    fn opened(&self, ino: InodeNo) -> Result<OpenDirectory, FsError> {
         // No keys lie below the daemon's own folder.
         let is_own = Control::of(ino) == Some(Control::Folder);
         let prefix = if is_own { Arc::from("") } else { self.inodes.prefix(ino)? };
         // In the root, this name is reserved for the daemon.
         let without = (ino == ROOT).then_some(control::NAME);
-        let handle = self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without)));
-        self.note(handle, &OpenFolderRecord::new(ino));
-        Ok(handle)
+        Ok(OpenDirectory::new(ino, prefix, without))
     }
 
     fn get(&self, handle: FileHandle) -> Result<Arc<OpenDirectory>, FsError> {
@@ -138,14 +143,10 @@ impl Directories {
 
     /// Opens a directory again that a daemon before had open.
     pub(crate) fn restore(&self, handle: FileHandle, record: &OpenFolderRecord) {
-        let ino = record.ino;
-        let is_own = Control::of(ino) == Some(Control::Folder);
-        let prefix = if is_own { Ok(Arc::from("")) } else { self.inodes.prefix(ino) };
-        let without = (ino == ROOT).then_some(control::NAME);
         // The kernel has a directory that is not known any more only if its record could not be kept.
-        let Ok(prefix) = prefix else { return };
-        let open = OpenDirectory::new(ino, prefix, without).with(Listing::behind(record));
-        self.open.insert_at(handle, Arc::new(open));
+        if let Ok(open) = self.opened(record.ino) {
+            self.open.insert_at(handle, Arc::new(open.with(Listing::behind(record))));
+        }
     }
 
     /// The prefix of an open directory.

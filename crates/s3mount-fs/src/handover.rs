@@ -123,6 +123,16 @@ impl Left {
     }
 }
 
+/// The log in `file`, how much it says, and its records.
+fn read(file: File) -> Result<(Log, Said, Vec<Record>), HandoverError> {
+    let mut records = Vec::new();
+    let (log, said) = Log::open(file, |key, bytes| {
+        records.push(Record::read(key, bytes)?);
+        Ok(())
+    })?;
+    Ok((log, said, records))
+}
+
 impl Handover {
     /// Begins in an empty file. The numbers of inodes follow from `seed`.
     ///
@@ -151,11 +161,7 @@ impl Handover {
     /// # Errors
     /// `OtherVersion`, `NoLog`, `NoRecord`, or those of reading the file. The file is unchanged then.
     pub fn open(file: File, seed: [u8; 16]) -> Result<(Self, Left), HandoverError> {
-        let mut records = Vec::new();
-        let (mut log, said) = Log::open(file, |key, bytes| {
-            records.push(Record::read(key, bytes)?);
-            Ok(())
-        })?;
+        let (mut log, said, mut records) = read(file)?;
         match said {
             Said::All => {}
             Said::Some => log.reseed(seed, true)?,
@@ -189,11 +195,7 @@ impl Handover {
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn look(file: File) -> Result<Left, HandoverError> {
-        let mut records = Vec::new();
-        Log::open(file, |key, bytes| {
-            records.push(Record::read(key, bytes)?);
-            Ok(())
-        })?;
+        let (_, _, records) = read(file)?;
         Ok(Left { records })
     }
 

@@ -43,9 +43,7 @@ impl Parent {
     /// Must be called by the thread that returned from [`daemonise`].
     pub(crate) fn ready(&self) {
         let _ = set_pdeathsig(None);
-        if let Ok(null) = File::options().write(true).open("/dev/null") {
-            let _ = dup2_stderr(null.as_fd());
-        }
+        leave_terminal();
         self.send(READY);
     }
 
@@ -58,6 +56,13 @@ impl Parent {
     fn send(&self, text: &str) {
         // Writing fails if the parent is gone. Then nobody waits for the report.
         let _ = (&self.0).write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+/// Writes nothing to the terminal any more.
+pub(super) fn leave_terminal() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = dup2_stderr(null.as_fd());
     }
 }
 

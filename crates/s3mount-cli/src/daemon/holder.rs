@@ -170,6 +170,15 @@ struct Told {
     is_ready: bool,
 }
 
+impl Told {
+    /// Keeps the mount no more, and takes it down if it is there. All who wait get `ENOTCONN` once nobody has the device
+    /// open.
+    fn take_down(&mut self) -> anyhow::Result<()> {
+        (self.device, self.state) = (None, None);
+        self.mount.and_then(by_id).as_ref().map_or(Ok(()), detach)
+    }
+}
+
 /// How a daemon has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -215,15 +224,13 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
         let daemon = match daemon {
             Ok(daemon) => daemon,
             Err(error) => {
-                drop((told.device.take(), told.state.take()));
-                told.mount.and_then(by_id).as_ref().map_or(Ok(()), detach)?;
+                told.take_down()?;
                 return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
             }
         };
         let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
-        let mount = told.mount.and_then(by_id);
-        let is_kept =
-            told.device.is_some() && told.state.is_some() && (mount.is_some() || told.mount.is_none());
+        let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
+        let is_kept = told.device.is_some() && told.state.is_some() && is_there;
         let is_over = match how {
             Ended::Exited(0) => true,
             // A daemon that is about to begin does not catch it yet.
@@ -232,8 +239,7 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
         };
         if is_over {
             // A daemon that ends by its own will has taken its mount down.
-            drop((told.device.take(), told.state.take()));
-            mount.as_ref().map_or(Ok(()), detach)?;
+            told.take_down()?;
             return Ok(match how {
                 Ended::Exited(code) => ExitCode::from(code),
                 Ended::Killed(signal) => ExitCode::from(128_u8.saturating_add(signal as u8)),
@@ -256,9 +262,7 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 logging::start(config)?;
                 tracing::error!("{text}");
             }
-            // All who wait get ENOTCONN once nobody has the device open.
-            drop((told.device.take(), told.state.take()));
-            mount.as_ref().map_or(Ok(()), detach)?;
+            told.take_down()?;
             anyhow::bail!(text);
         }
         ended = Some(how);

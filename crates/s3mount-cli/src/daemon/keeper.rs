@@ -17,7 +17,6 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use rustix::fs::{MemfdFlags, memfd_create};
 use s3mount_fs::{Handover, Left};
 use s3mount_fuse::{KeptSession, Mount};
-use s3mount_system::terminal;
 
 use super::manager;
 
@@ -193,14 +192,5 @@ pub(crate) fn log_end_before() {
         tracing::info!("the daemon before {how}; this one goes on with its mount");
     } else {
         tracing::warn!("the daemon before {how}; this one goes on with its mount");
-    }
-}
-
-/// Says that standard error is of no use any more, as for any daemon.
-pub(crate) fn leave_terminal() {
-    if let Ok(null) = File::options().write(true).open("/dev/null") {
-        let _ = nix::unistd::dup2_stderr(&null);
-    } else {
-        terminal::notice("/dev/null can't be opened");
     }
 }

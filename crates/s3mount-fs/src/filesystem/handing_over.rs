@@ -103,7 +103,11 @@ impl Filesystem {
     ) -> OpenFile {
         let ino = *ino;
         match as_what {
-            OpenAs::Own => self.own_opened_again(ino),
+            // What a program goes on to read of one of the daemon's own files is what this daemon shows.
+            OpenAs::Own => {
+                let own = Control::of(ino).and_then(|own| self.own_file(own).ok());
+                own.unwrap_or(OpenFile::Lost(ino))
+            }
             OpenAs::Draft { writes: true } if unsaved.contains(&ino) => OpenFile::Lost(ino),
             OpenAs::Object { .. } | OpenAs::Passthrough(_) | OpenAs::Draft { .. } => {
                 let Some(Node::File(file)) = self.inodes.node(ino) else { return OpenFile::Lost(ino) };
@@ -120,22 +124,6 @@ impl Filesystem {
                 }
                 OpenFile::Object(Arc::new(open))
             }
-        }
-    }
-
-    /// One of the daemon's own files. What a program goes on to read is what this daemon shows.
-    fn own_opened_again(&self, ino: InodeNo) -> OpenFile {
-        match Control::of(ino) {
-            Some(Control::Events) => self
-                .instruments
-                .listen()
-                .map_or(OpenFile::Lost(ino), |listener| OpenFile::Events(Arc::new(listener))),
-            Some(Control::Prefetch) => OpenFile::Hints(Arc::default()),
-            Some(Control::Keep) => OpenFile::Keep(Arc::default()),
-            Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
-                OpenFile::Snapshot(self.show(shown).into())
-            }
-            Some(Control::Folder) | None => OpenFile::Lost(ino),
         }
     }
 }

@@ -75,13 +75,7 @@ impl Filesystem {
     /// name up again.
     pub fn begin_open(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opening, FsError> {
         let target = match Control::of(ino) {
-            Some(Control::Folder) => return Err(FsError::IsDirectory),
-            Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
-                Target::Own(ino, OpenFile::Snapshot(self.show(shown).into()))
-            }
-            Some(Control::Events) => Target::Own(ino, OpenFile::Events(Arc::new(self.instruments.listen()?))),
-            Some(Control::Prefetch) => Target::Own(ino, OpenFile::Hints(Arc::default())),
-            Some(Control::Keep) => Target::Own(ino, OpenFile::Keep(Arc::default())),
+            Some(own) => Target::Own(ino, self.own_file(own)?),
             None => {
                 let opens = self.opens(ino, pid);
                 self.note_repeated(ino, pid, &opens);
@@ -89,6 +83,20 @@ impl Filesystem {
             }
         };
         Ok(Opening { fs: self.clone(), target })
+    }
+
+    /// One of the daemon's own files, as of now.
+    ///
+    /// # Errors
+    /// `IsDirectory`, or `TooManyListeners`.
+    pub(super) fn own_file(&self, own: Control) -> Result<OpenFile, FsError> {
+        Ok(match own {
+            Control::Folder => return Err(FsError::IsDirectory),
+            Control::Stats | Control::Metrics | Control::Streams => OpenFile::Snapshot(self.show(own).into()),
+            Control::Events => OpenFile::Events(Arc::new(self.instruments.listen()?)),
+            Control::Prefetch => OpenFile::Hints(Arc::default()),
+            Control::Keep => OpenFile::Keep(Arc::default()),
+        })
     }
 
     /// The version or draft that an OPEN of a file of the bucket opens.
