@@ -1,10 +1,12 @@
 //! Settings of writing.
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::Journal;
 use crate::part_layout::LEAST_PART;
+use crate::spool_disk::{Directory, SpoolDisk};
 
 /// How files are written.
 #[derive(Clone, Debug)]
@@ -33,13 +35,20 @@ pub struct WriteConfig {
     pub started_at: SystemTime,
 }
 
-/// A directory for bytes that memory can't hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Room for bytes that memory can't hold, or that another process may have to go on with.
+#[derive(Clone, Debug)]
 pub struct SpoolConfig {
-    /// The directory. Its files have no names.
-    pub directory: PathBuf,
+    /// Where the bytes go.
+    pub disk: Arc<dyn SpoolDisk>,
     /// The most bytes that all drafts may hold there.
     pub limit_bytes: u64,
+}
+
+impl SpoolConfig {
+    /// A spool in a directory, in which its files have no names.
+    pub fn in_directory(directory: &Path, limit_bytes: u64) -> Self {
+        Self { disk: Arc::new(Directory(directory.to_owned())), limit_bytes }
+    }
 }
 
 impl Default for WriteConfig {

@@ -17,6 +17,7 @@ mod complete;
 mod copy;
 mod describe;
 mod gather;
+mod keep;
 mod load;
 mod publish;
 mod read;
@@ -27,15 +28,15 @@ mod upload;
 mod write;
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::SystemTime;
 
 use s3mount_memory::Line;
-use s3mount_object::{Condition, NewObject, ObjectId};
+use s3mount_object::{Condition, ObjectId};
 use tokio::sync::{RwLock, watch};
 
 use crate::WriteError;
-use crate::beside::Unknown;
+use crate::kept::KeptChanges;
 use crate::part_layout::PartLayout;
 use crate::shared::Shared;
 use crate::state::DraftState;
@@ -65,21 +66,17 @@ pub struct Draft {
     line: Line,
     /// The number of that part.
     line_of: AtomicU32,
+    /// Who is told of each change.
+    keeper: OnceLock<Arc<dyn KeptChanges>>,
 }
 
 impl Draft {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        key: &str,
-        (object, unknown): (NewObject, Option<Unknown>),
-        source: Option<(ObjectId, u64)>,
-    ) -> Arc<Self> {
-        let state = Mutex::new(DraftState { object, unknown, ..DraftState::new(key, source, shared.now()) });
+    pub(crate) fn new(shared: Arc<Shared>, state: DraftState) -> Arc<Self> {
         let line = shared.share.line();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared,
-            state,
+            state: Mutex::new(state),
             turn: tokio::sync::Mutex::default(),
             creating: tokio::sync::Mutex::default(),
             gathering: tokio::sync::Mutex::default(),
@@ -88,6 +85,7 @@ impl Draft {
             held: Arc::default(),
             line,
             line_of: AtomicU32::default(),
+            keeper: OnceLock::new(),
         })
     }
 
@@ -144,6 +142,7 @@ impl Draft {
             (state.key, state.condition) = (key.to_owned(), condition);
             state.changes += 1;
         }
+        self.give_up_keeping();
         self.leave_old_upload();
     }
 
@@ -172,6 +171,7 @@ impl Draft {
         let _turn = self.turn.lock().await;
         let still = Still::new(self);
         self.idle().await;
+        self.give_up_kept();
         let to = moving.await?;
         self.state().follow(from, &to);
         drop(still);
@@ -201,8 +201,10 @@ impl Draft {
             tracing::warn!(key = state.key, %error, "a file could not be written");
         }
         self.line.give_back();
-        let failed = state.failed.get_or_insert_with(|| Arc::new(error));
-        WriteError::Failed(failed.clone())
+        let failed = state.failed.get_or_insert_with(|| Arc::new(error)).clone();
+        drop(state);
+        self.give_up_kept();
+        WriteError::Failed(failed)
     }
 
     /// Gives everything up: memory, spool, and the upload at the store, which is aborted in the background.

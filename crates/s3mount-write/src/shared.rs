@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) old_keys: OldKeys,
     /// Whether the log has said that changed files lose something that their objects had.
     pub(crate) has_told_lost: AtomicBool,
+    /// Whether the log has said that changed files are not kept.
+    pub(crate) has_told_unkept: AtomicBool,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,

@@ -1,24 +1,23 @@
-//! The spool: a directory for bytes of drafts that memory can't hold.
+//! The spool: a disk for bytes of drafts that memory can't hold, or that another process may have to go on with.
 //!
-//! Each draft has one file there, without a name, in which a byte lies at the same offset as in the draft. So the
-//! kernel frees it when the process ends, however that comes about. All files together have a bound.
+//! Each draft has one file there, without a name, in which a byte lies at the same offset as in the draft. All files
+//! together have a bound.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
 use crate::SpoolConfig;
+use crate::spool_disk::SpoolBytes;
 
-/// The directory, and how much of it is used.
+/// The disk, and how much of it is used.
 #[derive(Clone, Debug)]
-pub(crate) struct Spool(Arc<SpoolDir>);
+pub(crate) struct Spool(Arc<SpoolUse>);
 
 #[derive(Debug)]
-struct SpoolDir {
+struct SpoolUse {
     config: SpoolConfig,
     used_bytes: AtomicU64,
     /// Whether something did not fit since a file was given back last.
@@ -29,7 +28,7 @@ struct SpoolDir {
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     spool: Spool,
-    file: File,
+    bytes: Arc<dyn SpoolBytes>,
     /// How many bytes of the disk it takes.
     taken_bytes: AtomicU64,
 }
@@ -37,7 +36,7 @@ pub(crate) struct SpoolFile {
 impl Spool {
     pub(crate) fn new(config: SpoolConfig) -> Self {
         let (used_bytes, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self(Arc::new(SpoolDir { config, used_bytes, is_full }))
+        Self(Arc::new(SpoolUse { config, used_bytes, is_full }))
     }
 
     /// How many bytes of the disk all files take.
@@ -55,8 +54,35 @@ impl Spool {
     /// # Errors
     /// The disk's.
     pub(crate) fn file(&self) -> io::Result<SpoolFile> {
-        let file = tempfile::tempfile_in(&self.0.config.directory)?;
-        Ok(SpoolFile { spool: self.clone(), file, taken_bytes: AtomicU64::new(0) })
+        Ok(self.count(self.0.config.disk.file()?))
+    }
+
+    /// A file that the process before has left. It counts, also where it does not fit.
+    pub(crate) fn count(&self, bytes: Arc<dyn SpoolBytes>) -> SpoolFile {
+        let file = SpoolFile { spool: self.clone(), bytes, taken_bytes: AtomicU64::new(0) };
+        file.count();
+        file
+    }
+
+    /// Does something that blocks: on a thread for such things, if the disk is a real one.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        if !self.0.config.disk.blocks() {
+            return task();
+        }
+        match tokio::task::spawn_blocking(task).await {
+            Ok(result) => result,
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Gives a file back, which nobody waits for: freeing the blocks of a long file takes a while.
+    pub(crate) fn give_back(&self, file: Arc<SpoolFile>) {
+        if self.0.config.disk.blocks() {
+            drop(tokio::task::spawn_blocking(move || drop(file)));
+        }
     }
 }
 
@@ -66,20 +92,25 @@ impl SpoolFile {
     /// # Errors
     /// `StorageFull` when they would exceed the bound; the disk's.
     pub(crate) fn write(&self, pieces: &[(u64, Bytes)]) -> io::Result<()> {
-        let SpoolDir { config, used_bytes, is_full } = &*self.spool.0;
+        let SpoolUse { config, used_bytes, is_full } = &*self.spool.0;
         let len: u64 = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if used_bytes.load(Ordering::Relaxed) + len > config.limit_bytes {
             is_full.store(true, Ordering::Relaxed);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let written = pieces.iter().try_for_each(|(offset, bytes)| self.file.write_all_at(bytes, *offset));
-        // Holes take nothing, and what was there before was counted.
-        let taken = self.file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        let written = pieces.iter().try_for_each(|(offset, bytes)| self.bytes.write(*offset, bytes));
+        self.count();
+        is_full.fetch_or(written.is_err(), Ordering::Relaxed);
+        written
+    }
+
+    /// Counts what it takes. Holes take nothing, and what was there before was counted.
+    fn count(&self) {
+        let used_bytes = &self.spool.0.used_bytes;
+        let taken = self.bytes.taken_bytes();
         let before = self.taken_bytes.swap(taken, Ordering::Relaxed);
         used_bytes.fetch_add(taken.saturating_sub(before), Ordering::Relaxed);
         used_bytes.fetch_sub(before.saturating_sub(taken), Ordering::Relaxed);
-        is_full.fetch_or(written.is_err(), Ordering::Relaxed);
-        written
     }
 
     /// Reads `into.len()` bytes at `offset`. Blocks.
@@ -87,13 +118,23 @@ impl SpoolFile {
     /// # Errors
     /// The disk's.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        self.bytes.read(offset, into)
+    }
+
+    /// The spool that it is a file of.
+    pub(crate) fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
+    /// The file itself.
+    pub(crate) fn bytes(&self) -> &Arc<dyn SpoolBytes> {
+        &self.bytes
     }
 }
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        let SpoolDir { used_bytes, is_full, .. } = &*self.spool.0;
+        let SpoolUse { used_bytes, is_full, .. } = &*self.spool.0;
         used_bytes.fetch_sub(*self.taken_bytes.get_mut(), Ordering::Relaxed);
         is_full.store(false, Ordering::Relaxed);
     }
@@ -109,7 +150,7 @@ mod tests {
     #[test]
     fn the_bound_counts_what_lies_on_the_disk() {
         let directory = tempfile::tempdir().expect("a directory");
-        let config = SpoolConfig { directory: directory.path().to_owned(), limit_bytes: 3 << 20 };
+        let config = SpoolConfig::in_directory(directory.path(), 3 << 20);
         let spool = Spool::new(config);
         let file = spool.file().expect("a file");
         let piece = Bytes::from(vec![7; 1 << 20]);

@@ -12,10 +12,12 @@ use s3mount_object::{Condition, NewObject, ObjectId, UploadId, WrittenPart};
 use crate::WriteError;
 use crate::beside::Unknown;
 use crate::extents::{Block, Content, Copy, Extents, Place};
+use crate::kept::KeptDraft;
 use crate::part_layout::{PAGE, PartLayout, PartRange};
 use crate::part_states::PartStates;
 use crate::pinned::PinnedRanges;
-use crate::spool::SpoolFile;
+use crate::ranges::Ranges;
+use crate::spool::{Spool, SpoolFile};
 
 /// The largest block of a file that is not a stream yet, and of every file while memory is short.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -84,6 +86,19 @@ pub(crate) struct Begun {
     pub(crate) object: NewObject,
 }
 
+/// What the keeper of a draft knows of its changes since it was made, or was published last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// There are none.
+    Unchanged,
+    /// All.
+    Kept,
+    /// All but the one that is under way.
+    Changing,
+    /// That they are lost if the process ends.
+    GivenUp,
+}
+
 #[derive(Debug)]
 pub(crate) struct DraftState<B = Held> {
     /// What the object is to have beside its bytes.
@@ -124,6 +139,9 @@ pub(crate) struct DraftState<B = Held> {
     pub(crate) is_moving: bool,
     /// The draft's file in the spool, once it has one. Who reads it goes on with it when the draft gives it back.
     pub(crate) spool: Option<Arc<SpoolFile>>,
+    pub(crate) keeping: Keeping,
+    /// What changes that are kept have written to that file, as far as it has not changed since.
+    pub(crate) in_file: Ranges,
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
@@ -160,6 +178,28 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
             is_discarded: false,
             is_moving: false,
             spool: None,
+            keeping: Keeping::Unchanged,
+            in_file: Ranges::default(),
+        }
+    }
+
+    /// What the process before has left.
+    pub(crate) fn of_kept(key: &str, kept: KeptDraft, spool: &Spool, now: SystemTime) -> Self {
+        let KeptDraft { file, base, base_bytes, size, mut spooled } = kept;
+        spooled.remove(size, u64::MAX);
+        let mut state = Self::new(key, base, now);
+        state.extents.resize(base_bytes.min(state.size()));
+        state.extents.resize(size);
+        for (start, end) in spooled.iter() {
+            state.extents.put(start, end - start, Content::Spool);
+        }
+        Self {
+            frontier: size,
+            changes: 1,
+            spool: Some(Arc::new(spool.count(file))),
+            keeping: Keeping::Kept,
+            in_file: spooled,
+            ..state
         }
     }
 
@@ -196,6 +236,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// Notes that bytes have changed.
     pub(crate) fn touch(&mut self, start: u64, end: u64, now: SystemTime) {
         self.part_states.touch(start, end);
+        self.in_file.remove(start, end);
         self.changes += 1;
         self.modified = now;
     }
@@ -397,6 +438,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         }
         (self.upload, self.part_states, self.layout, self.copied) = (None, PartStates::default(), None, None);
         self.published = Some((changes, published.clone()));
+        (self.keeping, self.in_file) = (Keeping::Unchanged, Ranges::default());
         self.is_described_anew &= self.changes != changes;
     }
 

@@ -1,12 +1,13 @@
 //! The writer: it makes drafts.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use s3mount_bucket::WritableBucket;
 use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
-use s3mount_object::{Description, NewObject, ObjectError, ObjectId};
+use s3mount_object::{Condition, Description, NewObject, ObjectError, ObjectId};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -16,9 +17,10 @@ use crate::old_keys::OldKeys;
 use crate::reclaim::DraftReclaimer;
 use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
+use crate::state::DraftState;
 use crate::store::Store;
 use crate::written::WrittenVersions;
-use crate::{Copier, CopyConfig, Draft, Intent, Noted, WriteConfig, WriteMetrics};
+use crate::{Copier, CopyConfig, Draft, Intent, KeptDraft, Noted, SpoolConfig, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -61,6 +63,7 @@ impl Writer {
             written: WrittenVersions::default(),
             old_keys: OldKeys::default(),
             has_told_lost: AtomicBool::new(false),
+            has_told_unkept: AtomicBool::new(false),
             aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
@@ -91,9 +94,35 @@ impl Writer {
         beside: (NewObject, Option<Unknown>),
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Draft> {
-        let draft = Draft::new(self.0.clone(), key, beside, source);
+        let (object, unknown) = beside;
+        self.begin(DraftState { object, unknown, ..DraftState::new(key, source, self.0.now()) })
+    }
+
+    fn begin(&self, state: DraftState) -> Arc<Draft> {
+        let draft = Draft::new(self.0.clone(), state);
         self.0.draft_reclaimer.add(draft.weak());
         draft
+    }
+
+    /// Goes on with a draft that the process before has left. It has changed, and `condition` must hold for `key` when it
+    /// is published. What it has beside its bytes is what [`edit`](Self::edit) says, or [`create`](Self::create). Its
+    /// [keeper](Draft::keep) knows what is kept already, and is told only of what changes from now on.
+    pub fn go_on(
+        &self,
+        key: &str,
+        kept: KeptDraft,
+        condition: Option<Condition>,
+        object: NewObject,
+    ) -> Arc<Draft> {
+        let (object, unknown) = match &kept.base {
+            Some((version, _)) => in_place_of(version, None, object),
+            None => (object, None),
+        };
+        // Without a spool it is read from there, and no more is written.
+        let spool = self.0.spool.clone();
+        let spool = spool.unwrap_or_else(|| Spool::new(SpoolConfig::in_directory(Path::new(""), 0)));
+        let state = DraftState::of_kept(key, kept, &spool, self.0.now());
+        self.begin(DraftState { object, unknown, condition, ..state })
     }
 
     /// Frees a key for another file. A file that had it before, and was renamed while it was written, may have bytes in

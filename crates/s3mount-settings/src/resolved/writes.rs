@@ -144,5 +144,5 @@ fn spool(dir: &Path, size: Size) -> anyhow::Result<SpoolConfig> {
     ensure!(directory.is_dir(), "--write-spool {shown} is not a folder; make it, or name another");
     tempfile::tempfile_in(&directory)
         .with_context(|| format!("--write-spool {shown} can't be written to; name a folder of yours"))?;
-    Ok(SpoolConfig { directory, limit_bytes: size.0 })
+    Ok(SpoolConfig::in_directory(&directory, size.0))
 }

@@ -32,7 +32,11 @@ impl Draft {
         offset: u64,
     ) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
-        self.take(version, size, range, offset).map_err(|error| self.fail(error))
+        self.take(version, size, range, offset).map_err(|error| self.fail(error))?;
+        if range.len() > 0 {
+            self.give_up_keeping();
+        }
+        Ok(())
     }
 
     fn take(&self, version: &ObjectId, size: u64, range: ByteRange, offset: u64) -> Result<(), WriteError> {

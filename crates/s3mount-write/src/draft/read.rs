@@ -14,7 +14,6 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, timeout_at};
 
 use super::Draft;
-use super::spill::blocking;
 use crate::WriteError;
 use crate::extents::{Content, Elsewhere, Hole};
 use crate::spool::SpoolFile;
@@ -139,8 +138,8 @@ impl Draft {
 async fn unspool(file: Arc<SpoolFile>, start: u64, into: &mut [u8]) -> Result<(), WriteError> {
     let mut at = start;
     for target in into.chunks_mut(index(BLOCK)) {
-        let (file, len) = (file.clone(), target.len());
-        let read = blocking(move || {
+        let (spool, file, len) = (file.spool().clone(), file.clone(), target.len());
+        let read = spool.run(move || {
             let mut bytes = vec![0; len];
             file.read(at, &mut bytes)?;
             Ok(bytes)

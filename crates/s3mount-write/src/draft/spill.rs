@@ -9,6 +9,7 @@ use tokio::sync::RwLockReadGuard;
 use super::Draft;
 use crate::WriteError;
 use crate::part_layout::PartRange;
+use crate::spool::SpoolFile;
 use crate::state::{Held, index};
 
 impl Draft {
@@ -45,25 +46,32 @@ impl Draft {
         let Some(spool) = self.shared.spool.clone() else { return Ok(()) };
         // Nobody brings bytes from there into memory meanwhile: they could be older than what the file has by then.
         let _alone = self.spooling.write().await;
-        let (file, pieces) = {
+        let file = self.spool_file().await?;
+        let pieces = {
             let mut state = self.state();
             let pieces = parts.iter().flat_map(|part| state.unspooled(*part)).collect::<Vec<_>>();
-            (state.spool.clone(), pieces)
+            // A change that is kept has written them.
+            let (written, pieces): (Vec<_>, Vec<_>) = pieces
+                .into_iter()
+                .partition(|(start, piece)| state.in_file.has(*start, start + piece.len() as u64));
+            state.spooled(&written);
+            pieces
         };
-        let (file, written, pieces) = blocking(move || {
-            let file = match file {
-                Some(file) => file,
-                None => Arc::new(spool.file()?),
-            };
-            let written = file.write(&pieces);
-            Ok((file, written, pieces))
-        })
-        .await?;
-        let mut state = self.state();
-        state.spool = Some(file);
-        written?;
-        state.spooled(&pieces);
+        let pieces = spool.run(move || file.write(&pieces).map(|()| pieces)).await?;
+        self.state().spooled(&pieces);
         Ok(())
+    }
+
+    /// The draft's file in the spool, which is made if there is none. The caller holds `spooling` alone.
+    pub(super) async fn spool_file(&self) -> io::Result<Arc<SpoolFile>> {
+        if let Some(file) = self.state().spool.clone() {
+            return Ok(file);
+        }
+        let Some(spool) = self.shared.spool.clone() else { return Err(io::ErrorKind::Unsupported.into()) };
+        let making = spool.clone();
+        let file = Arc::new(spool.run(move || making.file()).await?);
+        self.state().spool = Some(file.clone());
+        Ok(file)
     }
 
     /// Reads bytes from the spool. The guard is to be held until they are put where they belong.
@@ -76,7 +84,8 @@ impl Draft {
         let kept = self.spooling.read().await;
         let file = self.state().spool.clone();
         let Some(file) = file else { return Err(WriteError::NotReadable { offset }) };
-        let read = blocking(move || {
+        let spool = file.spool().clone();
+        let read = spool.run(move || {
             file.read(offset, &mut into.as_mut()[..index(len)])?;
             Ok(into)
         });
@@ -88,17 +97,8 @@ impl Draft {
     pub(super) async fn drop_spool(&self) {
         let _alone = self.spooling.write().await;
         let file = self.state().spool.take();
-        // Freeing the blocks of a long file takes a while.
-        drop(tokio::task::spawn_blocking(move || drop(file)));
-    }
-}
-
-/// Does something that blocks, on a thread for such things.
-pub(super) async fn blocking<T: Send + 'static>(
-    task: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    match tokio::task::spawn_blocking(task).await {
-        Ok(result) => result,
-        Err(error) => Err(io::Error::other(error)),
+        if let Some(file) = file {
+            file.spool().clone().give_back(file);
+        }
     }
 }

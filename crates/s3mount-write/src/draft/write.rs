@@ -25,10 +25,13 @@ const MOST_OF_WRITE: u64 = 3 * BLOCK;
 const STUCK: u32 = 5;
 
 impl Draft {
-    /// Writes at once if memory is free, and nothing has to be fetched. `None`: call [`write`](Self::write)
-    /// with the same bytes. Never waits.
+    /// Writes at once if memory is free, and nothing has to be fetched or [kept](Self::keep). `None`: call
+    /// [`write`](Self::write) with the same bytes. Never waits.
     pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
         let _turn = self.turn.try_lock().ok()?;
+        if self.is_kept() {
+            return None;
+        }
         let written = self.try_write_alone(offset, data);
         self.end_write();
         written
@@ -59,7 +62,11 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
-        let written = self.write_alone(offset, data).await;
+        let keeper = if data.is_empty() { None } else { self.begin_change().await };
+        let written = self.write_alone(offset, data.clone()).await;
+        if let Some(keeper) = keeper {
+            self.end_write_kept(keeper, offset, data, written.is_ok()).await;
+        }
         self.end_write();
         written
     }
@@ -154,7 +161,7 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn truncate(&self, size: u64) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
-        self.resize(size).map_err(|error| self.refuse(error))
+        if self.size() == size { self.resize(size) } else { self.resize_kept(size).await }
     }
 
     /// Cuts the file to no byte. One that has none is changed, too.
@@ -163,7 +170,7 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn empty(&self) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
-        self.resize(0).map_err(|error| self.refuse(error))?;
+        self.resize_kept(0).await?;
         self.state().touch(0, 0, self.shared.now());
         Ok(())
     }
@@ -174,7 +181,21 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn grow(&self, size: u64) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
-        if self.size() < size { self.resize(size).map_err(|error| self.refuse(error)) } else { Ok(()) }
+        if self.size() < size { self.resize_kept(size).await } else { Ok(()) }
+    }
+
+    /// Gives the file another size, and has the keeper told.
+    async fn resize_kept(&self, size: u64) -> Result<(), WriteError> {
+        let keeper = self.begin_change().await;
+        let resized = self.resize(size);
+        if let Some(keeper) = keeper {
+            self.end_change(|| {
+                if resized.is_ok() {
+                    keeper.resized(size);
+                }
+            });
+        }
+        resized
     }
 
     /// Fails a change. What is too large has changed nothing, so the file goes on.
@@ -186,6 +207,10 @@ impl Draft {
     }
 
     fn resize(&self, size: u64) -> Result<(), WriteError> {
+        self.try_resize(size).map_err(|error| self.refuse(error))
+    }
+
+    fn try_resize(&self, size: u64) -> Result<(), WriteError> {
         let now = self.shared.now();
         let mut state = self.state();
         state.check()?;

@@ -35,7 +35,7 @@ fn writer(client: Arc<dyn ObjectWriter>, memory: u64) -> Writer {
 /// A writer whose drafts may hold `memory` bytes, and as many on a disk as `spool` says.
 fn spooling_writer(client: Arc<dyn ObjectWriter>, memory: u64, spool: u64) -> Writer {
     let pool = BufferPool::new(MemoryBudget::new(memory / 2 * 3)).expect("a pool");
-    let spool = SpoolConfig { directory: std::env::temp_dir(), limit_bytes: spool };
+    let spool = SpoolConfig::in_directory(&std::env::temp_dir(), spool);
     let spool = Some(spool).filter(|spool| spool.limit_bytes > 0);
     let config = WriteConfig { part_bytes: 5 * MIB, memory_bytes: memory, spool, ..WriteConfig::default() };
     Writer::new(client, pool, config, &Handle::current())
