@@ -6,6 +6,8 @@ mod copy;
 mod crt;
 mod draft;
 mod faulty;
+mod kept;
+mod kept_model;
 mod memory;
 mod model;
 mod readers;
@@ -34,9 +36,13 @@ fn writer(client: Arc<dyn ObjectWriter>, memory: u64) -> Writer {
 
 /// A writer whose drafts may hold `memory` bytes, and as many on a disk as `spool` says.
 fn spooling_writer(client: Arc<dyn ObjectWriter>, memory: u64, spool: u64) -> Writer {
-    let pool = BufferPool::new(MemoryBudget::new(memory / 2 * 3)).expect("a pool");
     let spool = SpoolConfig::in_directory(&std::env::temp_dir(), spool);
-    let spool = Some(spool).filter(|spool| spool.limit_bytes > 0);
+    writer_with(client, memory, Some(spool).filter(|spool| spool.limit_bytes > 0))
+}
+
+/// A writer whose drafts may hold `memory` bytes, with this spool.
+fn writer_with(client: Arc<dyn ObjectWriter>, memory: u64, spool: Option<SpoolConfig>) -> Writer {
+    let pool = BufferPool::new(MemoryBudget::new(memory / 2 * 3)).expect("a pool");
     let config = WriteConfig { part_bytes: 5 * MIB, memory_bytes: memory, spool, ..WriteConfig::default() };
     Writer::new(client, pool, config, &Handle::current())
 }
