@@ -403,3 +403,20 @@ async fn what_was_kept_is_published_without_a_spool() {
     let stored = client.stored("k").0;
     assert!(stored[..5] == bytes[..5] && &stored[5..9] == b"more" && stored[9..] == bytes[9..]);
 }
+
+/// What the spool's file has of a draft that was given up is old where the draft has changed since.
+#[tokio::test(start_paused = true)]
+async fn a_draft_that_was_given_up_has_its_newest_bytes() {
+    let client = Arc::new(MemoryClient::new());
+    let source = client.put("source", pattern(9, 10));
+    let writer = writer_with(client.clone(), 32 * MIB, Some(in_memory(1000 * MIB)));
+    let draft = writer.create("k", NewObject::default());
+    keep(&draft);
+    write(&draft, 0, &pattern(1, 60 << 20)).await.expect("memory");
+    draft.copy_from(&source, 10, ByteRange::new(0, 10), 60 * MIB).await.expect("only noted");
+    let bytes = pattern(2, 60 << 20);
+    write(&draft, 0, &bytes).await.expect("memory");
+    assert!(draft.read(0, 60 << 20).await.expect("it is in the spool") == bytes);
+    draft.publish().await.expect("nobody else writes");
+    assert!(client.stored("k").0[..60 << 20] == bytes);
+}
