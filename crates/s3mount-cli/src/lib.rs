@@ -7,6 +7,7 @@ mod daemon;
 mod generate;
 mod helper;
 mod home;
+mod stat;
 mod umount;
 mod upgrade;
 

@@ -22,6 +22,7 @@ use s3mount_system::terminal;
 use crate::command_line::Args;
 use crate::daemon::{STATE, WRITERS_LIMIT};
 use crate::helper;
+use crate::stat::Stat;
 
 /// How much longer than for its writers a daemon waits at most, before it makes way or goes on.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -141,10 +142,9 @@ fn check(daemon: i32) -> anyhow::Result<()> {
         variables.map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
     let is_kept = ["S3MOUNT_HOLDER", "FDSTORE"].iter().any(|name| variables.contains_key(OsStr::new(name)));
     ensure!(is_kept, "nobody keeps the mount while its daemon is replaced; mount with --keep-alive");
-    let stat = std::fs::read_to_string(path("stat")).unwrap_or_default();
-    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+    let parent = Stat::of(format!("/proc/{daemon}")).map(|stat| stat.parent);
     ensure!(
-        parent != Some("1") || variables.contains_key(OsStr::new("FDSTORE")),
+        parent != Some(1) || variables.contains_key(OsStr::new("FDSTORE")),
         "the process that kept the mount was killed, so nobody keeps it while its daemon is replaced; unmount it, and \
          mount it again"
     );

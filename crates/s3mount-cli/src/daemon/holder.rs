@@ -40,6 +40,7 @@ use s3mount_system::unmounting::detach;
 
 use super::keeper::{BEFORE, DEVICE, HOLDER, MADE_WAY, OOM_SCORE, OOM_SCORE_FILE, STATE};
 use super::{logging, manager};
+use crate::stat::Stat;
 
 /// How often it is looked whether a daemon is dead whose threads wait in the kernel.
 const LOOK_MS: u16 = 100;
@@ -326,21 +327,16 @@ fn watch(
     }
 }
 
-/// The state of a thread, as /proc shows it.
-fn state_of(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 /// Whether the first thread of a process has ended, and all others wait inside the kernel, where no signal reaches them.
 fn is_stuck(pid: Pid) -> bool {
     let folder = format!("/proc/{pid}");
-    let state = |path: PathBuf| state_of(&std::fs::read_to_string(path.join("stat")).unwrap_or_default());
-    if state(PathBuf::from(&folder)) != Some('Z') {
+    if !Stat::of(&folder).is_some_and(Stat::has_ended) {
         return false;
     }
     let Ok(threads) = std::fs::read_dir(format!("{folder}/task")) else { return false };
-    let states: Vec<_> = threads.flatten().filter_map(|thread| state(thread.path())).collect();
-    states.iter().all(|state| matches!(state, 'Z' | 'X' | 'D')) && states.contains(&'D')
+    let states: Vec<_> = threads.flatten().filter_map(|thread| Stat::of(thread.path())).collect();
+    states.iter().all(|state| state.has_ended() || state.is_stuck())
+        && states.iter().any(|state| state.is_stuck())
 }
 
 /// Takes one message of a daemon. Returns whether there was one.

@@ -26,6 +26,8 @@ use s3mount_fuse::MountId;
 use s3mount_system::descriptors::close_all_but;
 use s3mount_system::mounts::{MountedAt, by_id};
 
+use crate::stat::Stat;
+
 /// The signal by which the kernel tells of the daemon's end.
 const ENDED: Signal = Signal::SIGUSR1;
 
@@ -101,17 +103,13 @@ fn lives(stat: &File) -> bool {
     // It fails for a process that is gone, also where another one has its number by now.
     let len = stat.read_at(&mut text, 0).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[..len]);
-    text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    Stat::parse(&text).is_some_and(|stat| !stat.has_ended())
 }
 
 /// Whether the first thread of a process has ended, or does so within `limit`.
 fn has_ended(pid: u32, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
-    let is_zombie = || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
-    };
-    while !is_zombie() {
+    while Stat::of(format!("/proc/{pid}")).is_some_and(|stat| !stat.has_ended()) {
         if Instant::now() >= deadline {
             return false;
         }

@@ -1,0 +1,46 @@
+//! What /proc says of a process or a thread in its `stat`.
+
+use std::path::Path;
+
+/// The beginning of a `stat`, behind the name, which may have any characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    state: char,
+    pub(crate) parent: u32,
+}
+
+impl Stat {
+    /// Reads what is below `folder`, such as `/proc/PID`. Unset for a process that is gone.
+    pub(crate) fn of(folder: impl AsRef<Path>) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(folder.as_ref().join("stat")).ok()?)
+    }
+
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
+        let mut words = stat.rsplit_once(") ")?.1.split(' ');
+        Some(Self { state: words.next()?.parse().ok()?, parent: words.next()?.parse().ok()? })
+    }
+
+    /// Whether it has ended, and only its number is left.
+    pub(crate) fn has_ended(self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether it waits in the kernel, where no signal reaches it.
+    pub(crate) fn is_stuck(self) -> bool {
+        self.state == 'D'
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Stat;
+
+    #[test]
+    fn a_name_may_look_like_a_state() {
+        let stat = Stat::parse("12 (a) Z 1 (b) D 7 12 12 0").expect("a process");
+        assert_eq!((stat.parent, stat.is_stuck(), stat.has_ended()), (7, true, false));
+        assert_eq!(Stat::parse(""), None);
+        let this = Stat::of("/proc/self").expect("this process");
+        assert_eq!(this.parent, std::os::unix::process::parent_id());
+    }
+}
