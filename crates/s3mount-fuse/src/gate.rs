@@ -3,6 +3,7 @@
 //! Files that are being written are in this daemon's memory. So before it makes way, their writers have to close them, and
 //! no other may begin. What waits at the gate has no answer, so the kernel sends it to the next daemon.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -13,8 +14,17 @@ pub(crate) struct Gate(Arc<RwLock<()>>);
 
 impl Gate {
     /// Waits until the gate is open. It can't be shut before the guard is dropped.
-    pub(crate) async fn pass(&self) -> OwnedRwLockReadGuard<()> {
+    async fn pass(&self) -> OwnedRwLockReadGuard<()> {
         self.0.clone().read_owned().await
+    }
+
+    /// Does `work` once the gate is open. It can't be shut before that is done.
+    pub(crate) fn gated<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let gate = self.clone();
+        async move {
+            let _passed = gate.pass().await;
+            work.await
+        }
     }
 
     /// Shuts the gate, and waits until all that has passed it is done. It is open again once the guard is dropped.

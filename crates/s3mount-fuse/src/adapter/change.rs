@@ -81,14 +81,13 @@ impl Adapter {
         };
         let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
-        let (parent_ino, is_repeated, gate) = (fs_inode(parent), is_repeated(req), self.shared.gate.clone());
-        let work = async move {
-            let _passed = gate.pass().await;
+        let (parent_ino, is_repeated) = (fs_inode(parent), is_repeated(req));
+        let work = self.shared.gate.gated(async move {
             match is_repeated {
                 false => fs.mkdir(parent_ino, &name, attr).await,
                 true => fs.mkdir_again(parent_ino, &name, attr).await,
             }
-        };
+        });
         self.change_or_undo(
             req,
             Some(parent),
@@ -105,14 +104,13 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let fs = self.fs.clone();
-        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
-        let work = async move {
-            let _passed = gate.pass().await;
+        let is_repeated = is_repeated(req);
+        let work = self.shared.gate.gated(async move {
             match is_repeated {
                 false => fs.rmdir(fs_inode(parent), &name).await,
                 true => fs.rmdir_again(fs_inode(parent), &name).await,
             }
-        };
+        });
         self.change(req, Some(parent), Operation::Rmdir, reply, work, |reply, ()| reply.ok());
     }
 
@@ -122,14 +120,13 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let fs = self.fs.clone();
-        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
-        let work = async move {
-            let _passed = gate.pass().await;
+        let is_repeated = is_repeated(req);
+        let work = self.shared.gate.gated(async move {
             match is_repeated {
                 false => fs.unlink(fs_inode(parent), &name).await,
                 true => fs.unlink_again(fs_inode(parent), &name).await,
             }
-        };
+        });
         self.change(req, Some(parent), Operation::Unlink, reply, work, |reply, ()| reply.ok());
     }
 
@@ -148,14 +145,13 @@ impl Adapter {
         let fs = self.fs.clone();
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
-        let (is_repeated, gate) = (is_repeated(req), self.shared.gate.clone());
-        let work = async move {
-            let _passed = gate.pass().await;
+        let is_repeated = is_repeated(req);
+        let work = self.shared.gate.gated(async move {
             match is_repeated {
                 false => fs.symlink(fs_inode(parent), &name, &target, attr).await,
                 true => fs.symlink_again(fs_inode(parent), &name, &target, attr).await,
             }
-        };
+        });
         self.change_or_undo(
             req,
             Some(parent),
@@ -197,9 +193,7 @@ impl Adapter {
         let (fs, parents) = (self.fs.clone(), (from.0, to.0));
         let keeps_target = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (hold, is_repeated) = (self.shared.kernel.hold(parents.1), is_repeated(req));
-        let gate = self.shared.gate.clone();
-        let work = async move {
-            let _passed = gate.pass().await;
+        let work = self.shared.gate.gated(async move {
             let from = Place { parent: fs_inode(parents.0), name: &old };
             let to = Place { parent: fs_inode(parents.1), name: &new };
             let renamed = match is_repeated {
@@ -208,7 +202,7 @@ impl Adapter {
             };
             drop(hold);
             renamed
-        };
+        });
         self.change(req, Some(from.0), Operation::Rename, reply, work, |reply, ()| reply.ok());
     }
 
@@ -230,11 +224,7 @@ impl Adapter {
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
         // Who has the file open has to go on, or would never close it.
         let gate = fh.is_none().then(|| self.shared.gate.clone());
-        let work = async move {
-            let _passed = match &gate {
-                Some(gate) => Some(gate.pass().await),
-                None => None,
-            };
+        let set = async move {
             let cutting = size.and_then(|size| fs.cutting(fs_inode(ino), size));
             if let Some(size) = size {
                 fs.clone().set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await?;
@@ -244,6 +234,12 @@ impl Adapter {
                 fs.note_mode(attr.ino, mode);
             }
             Ok((attr, cutting))
+        };
+        let work = async move {
+            match gate {
+                Some(gate) => gate.gated(set).await,
+                None => set.await,
+            }
         };
         self.change(req, None, Operation::Setattr, reply, work, move |reply, (attr, cutting)| {
             reply.attr(&attr.ttl, &file_attr(attr, &shown));

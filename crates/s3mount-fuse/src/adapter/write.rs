@@ -49,9 +49,7 @@ impl Adapter {
         let reply = SharedReply::new(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
         let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
-        let gate = self.shared.gate.clone();
-        let work = async move {
-            let _passed = gate.pass().await;
+        let work = self.shared.gate.gated(async move {
             let how = write_open(flags);
             let (entry, opened) = fs.create_by(fs_inode(parent), &name, how, attr, opener).await?;
             if passthrough.is_some_and(|passthrough| !passthrough.enter(INodeNo(entry.attr.ino.0))) {
@@ -61,7 +59,7 @@ impl Adapter {
             }
             fs.note_mode(entry.attr.ino, mode);
             Ok((entry, opened))
-        };
+        });
         let done = move |reply: ReplyCreate, (entry, opened): (Entry, Opened)| {
             let attr = file_attr(entry.attr, &shown);
             let handle = FileHandle(opened.handle.0);
@@ -80,9 +78,8 @@ impl Adapter {
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let reply = SharedReply::new(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
-        let (fs, passthrough, gate) = (self.fs.clone(), self.passthrough.clone(), self.shared.gate.clone());
-        let work = async move {
-            let _passed = gate.pass().await;
+        let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
+        let work = self.shared.gate.gated(async move {
             if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
                 fs.detach(fs_inode(ino), opener.thread);
                 return Err(FsError::Outdated);
@@ -92,7 +89,7 @@ impl Adapter {
                 passthrough.release(ino);
             }
             opened
-        };
+        });
         let done = |reply: ReplyOpen, opened: Opened| {
             reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));
         };
