@@ -39,6 +39,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         read_ahead_bytes: MIB,
         max_reads: 1024,
         passthrough_dirs: Vec::new(),
+        without_resend: false,
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));
     let mut mount = s3mount_fuse::mount(fs, MountPoint::open(Path::new(dir))?, &fuse, runtime.handle())?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -316,19 +316,192 @@ fn a_daemon_that_is_killed_again_and_again_ends_the_mount() {
         take_over(&world, Signal::SIGKILL);
     }
     kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    let said = last_words(&world);
+    assert!(said.contains("3 daemons were killed within 10s"), "{said}");
+}
+
+/// The daemon takes the kernel for one before Linux 6.9, which sends no request again.
+fn without_resend(flags: &[&str]) -> World {
+    let flags = [&["--keep-alive"], flags].concat();
+    World::with(server(), &flags, |command| {
+        command.env("S3MOUNT_WITHOUT_RESEND", "1");
+    })
+}
+
+/// Waits for the holder's end, and returns what was said until then.
+fn last_words(world: &World) -> String {
     let holder = world.mount.pid();
     wait_for("the end of the holder", || {
         fs::read_to_string(format!("/proc/{holder}/stat")).map_or(true, |stat| stat.contains(") Z "))
     });
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
     assert!(!mounts.contains(&world.mount.path().display().to_string()), "nothing is left");
+    world.mount.stderr()
+}
+
+#[test]
+fn an_old_kernel_lets_a_mount_be_upgraded_under_its_readers() {
+    let world = without_resend(&["--memory-limit", "128MiB", "--allow=all", "--metadata-ttl", "0"]);
+    let (open, direct) = (world.open("big"), open_direct(&world, "deep/er/big"));
+    let mapped = map(&world.open("deep/er/big"));
+    let sequential = |_: usize| {
+        let mut file = &open;
+        file.seek(SeekFrom::Start(0)).expect("a start");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).expect("all bytes");
+        check("big", 0, &bytes).expect("its bytes");
+    };
+    let random = |pass: usize| mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10);
+    let at_random = |pass: usize| {
+        let mut bytes = vec![0; 64 << 10];
+        direct.read_exact_at(&mut bytes, random(pass)).expect("bytes");
+        check("deep/er/big", random(pass), &bytes).expect("its bytes");
+    };
+    let through_a_map = |pass: usize| {
+        let at = random(pass) as usize;
+        check("deep/er/big", at as u64, &mapped[at..at + 4096]).expect("its bytes");
+    };
+    let small = |pass: usize| {
+        check_file(&world.path(&name(pass % FILES)), &name(pass % FILES));
+    };
+    let listing = |_: usize| {
+        let names = fs::read_dir(world.path("small")).expect("a folder");
+        assert_eq!(names.collect::<io::Result<Vec<_>>>().expect("names").len(), FILES);
+    };
+    let changing = |pass: usize| {
+        let (one, other) = (world.path(&format!("made-{pass}")), world.path(&format!("moved-{pass}")));
+        fs::create_dir(&one).expect("a folder");
+        fs::rename(&one, &other).expect("another name");
+        fs::remove_dir(&other).expect("a folder");
+    };
+    read_while(&[&sequential, &at_random, &through_a_map, &small, &listing, &changing], || {
+        for _ in 0..rounds(20) {
+            let before = daemon_of(&world).expect("a daemon");
+            assert_eq!(upgrade(&world), (true, String::new()));
+            assert_ne!(daemon_of(&world), Some(before));
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    world.write("written", "by the last daemon");
+    assert_eq!(world.read("written"), b"by the last daemon");
     let said = world.mount.stderr();
-    assert!(said.contains("3 daemons were killed within 10s"), "{said}");
+    assert_eq!(said.matches("older than Linux 6.9").count(), 1, "it is said once: {said}");
+    assert!(!said.contains("is no setting"), "{said}");
+}
+
+#[test]
+fn an_old_kernel_has_no_daemon_replaced_while_a_file_is_being_written() {
+    let world = without_resend(&["--allow=all"]);
+    let mut written = File::create(world.path("written")).expect("a file");
+    written.write_all(b"one ").expect("memory");
+    thread::scope(|scope| {
+        let upgraded = scope.spawn(|| upgrade(&world));
+        thread::sleep(Duration::from_millis(500));
+        let before = daemon_of(&world);
+        // Nobody waits meanwhile.
+        world.write("later", "later");
+        written.write_all(b"two").expect("memory");
+        assert_eq!(daemon_of(&world), before);
+        drop(written);
+        assert_eq!(upgraded.join().expect("it ends"), (true, String::new()));
+        assert_ne!(daemon_of(&world), before);
+    });
+    assert_eq!((world.read("written"), world.read("later")), (b"one two".to_vec(), b"later".to_vec()));
+}
+
+#[test]
+fn a_daemon_that_is_killed_on_an_old_kernel_ends_the_mount() {
+    let world = without_resend(&[]);
+    assert_eq!(upgrade(&world), (true, String::new()));
+    check_file(&world.path("big"), "big");
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    let said = last_words(&world);
+    assert!(said.contains("the daemon was killed by SIGKILL; on a kernel before Linux 6.9"), "{said}");
+}
+
+/// Whatever becomes of the file, and wherever `upgrade` is called.
+#[test]
+fn settings_from_a_file_are_those_of_the_first_daemon() {
+    let folder = TempDir::new().expect("a folder");
+    let settings = folder.path().join("settings.toml");
+    fs::write(&settings, "part-size = \"3MiB\"").expect("a file");
+    let world = World::with(server(), &["--keep-alive", "--config", "settings.toml"], |command| {
+        command.current_dir(folder.path());
+    });
+    fs::write(&settings, "part-size = ???").expect("a file");
+    take_over(&world, Signal::SIGKILL);
+    check_file(&world.path("big"), "big");
+    fs::remove_file(&settings).expect("a file");
+    assert_eq!(upgrade(&world), (true, String::new()));
+    check_file(&world.path(&name(1)), &name(1));
+    thread::sleep(APART);
+    take_over(&world, Signal::SIGKILL);
+    check_file(&world.path(&name(2)), &name(2));
+}
+
+#[test]
+fn the_holder_says_why_no_daemon_starts() {
+    let cache = TempDir::new().expect("a folder");
+    let dir = cache.path().join("cache");
+    let world = World::new(server(), &["--keep-alive", "--cache", &dir.display().to_string()]);
+    check_file(&world.path("big"), "big");
+    fs::rename(&dir, cache.path().join("elsewhere")).expect("another name");
+    fs::write(&dir, "no folder").expect("a file");
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    let said = last_words(&world);
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.contains("the last one has ended with exit code 1: ") && last.contains("cache"), "{said}");
+}
+
+#[test]
+fn upgrades_wait_for_each_other() {
+    let world = World::new(server(), &["--keep-alive"]);
+    thread::scope(|scope| {
+        let upgrades: Vec<_> = (0..3).map(|_| scope.spawn(|| upgrade(&world))).collect();
+        for upgrade in upgrades {
+            assert_eq!(upgrade.join().expect("it ends"), (true, String::new()));
+        }
+    });
+    check_file(&world.path("big"), "big");
+}
+
+/// Who makes a file holds the lock of its folder in the kernel.
+#[test]
+fn nobody_waits_long_while_a_writer_keeps_a_daemon_from_making_way() {
+    let world = World::new(server(), &["--keep-alive", "--allow=all"]);
+    let mut written = File::create(world.path("small/written")).expect("a file");
+    written.write_all(b"one ").expect("memory");
+    thread::scope(|scope| {
+        let upgraded = scope.spawn(|| upgrade(&world));
+        let began = Instant::now();
+        for round in 0.. {
+            let turn = Instant::now();
+            world.write(&format!("small/made-{round}"), "made");
+            fs::read_dir(world.path("small")).expect("a folder").for_each(drop);
+            assert!(turn.elapsed() < Duration::from_secs(3), "{:?}", turn.elapsed());
+            if began.elapsed() > Duration::from_secs(4) {
+                break;
+            }
+        }
+        written.write_all(b"two").expect("memory");
+        drop(written);
+        assert_eq!(upgraded.join().expect("it ends"), (true, String::new()));
+    });
+    assert_eq!(world.read("small/written"), b"one two");
 }
 
 /// A service manager that stores descriptors, as systemd does for `packaging/systemd/s3mount@.service`.
 #[test]
 fn a_service_manager_can_keep_the_mount() {
+    keep_by_service_manager(&[]);
+}
+
+#[test]
+fn a_service_manager_keeps_the_mount_of_an_old_kernel_while_its_daemon_is_replaced() {
+    keep_by_service_manager(&[("S3MOUNT_WITHOUT_RESEND", "1")]);
+}
+
+fn keep_by_service_manager(variables: &[(&str, &str)]) {
     let _watchdog = s3mount_testkit::watchdog(Duration::from_secs(200));
     let (server, folder) =
         (server().bucket(BUCKET).start().expect("a server"), TempDir::new().expect("a folder"));
@@ -343,6 +516,7 @@ fn a_service_manager_can_keep_the_mount() {
     for (name, value) in mount.get_envs() {
         value.map(|value| python.env(name, value));
     }
+    python.envs(variables.iter().copied());
     let output = run_with_timeout(&mut python, Duration::from_secs(150)).expect("it ends");
     assert!(output.status.success(), "{}", said(&output));
 }

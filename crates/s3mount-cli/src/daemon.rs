@@ -20,7 +20,7 @@ mod taking_down;
 pub(crate) mod warden;
 
 pub(crate) use self::asked::WRITERS_LIMIT;
-pub(crate) use self::keeper::STATE;
+pub(crate) use self::keeper::{STATE, kept_settings, last_words};
 
 use std::process::ExitCode;
 
@@ -37,10 +37,14 @@ use self::holder::Program;
 use self::keeper::Keeper;
 use crate::helper::Helper;
 
-/// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,
-/// if mount(8) has called.
-pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result<ExitCode> {
-    let mut config = Config::new(args)?;
+/// Mounts, in the foreground or as a daemon. Returns the exit code. `file` is the text of the file of `--config`, and
+/// `helper` says how mount(8) wants it done, if mount(8) has called.
+pub(crate) fn start(
+    args: &MountArgs,
+    file: Option<String>,
+    helper: Option<&Helper>,
+) -> anyhow::Result<ExitCode> {
+    let mut config = Config { file, ..Config::new(args)? };
     if let Some(helper) = helper {
         // By its source, `mount -a` finds out that a line of fstab is mounted already.
         config.fs_name.clone_from(&helper.source);

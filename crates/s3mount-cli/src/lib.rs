@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use command_line::{Args, Command};
-use daemon::{start, warden};
+use daemon::{kept_settings, last_words, start, warden};
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
 use s3mount_system::{probe, terminal};
@@ -30,9 +30,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.first().is_some_and(|program| helper::is_called(program)) {
         return run_helper(args);
     }
-    let Parsed { args, matches, origins, warnings } = match parse(args) {
+    let Parsed { args, matches, origins, warnings, file } = match parse(args) {
         Ok(parsed) => parsed,
-        Err(error) => error.exit(),
+        Err(error) => {
+            last_words(&error.render().to_string());
+            error.exit()
+        }
     };
     for warning in &warnings {
         terminal::notice(warning);
@@ -40,7 +43,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
         Some(Command::Upgrade { dir, .. }) => upgrade::upgrade(dir.as_deref()).map(|()| ExitCode::SUCCESS),
-        Some(Command::Mount(mount)) => start(&mount, None),
+        Some(Command::Mount(mount)) => start(&mount, file, None),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Config(args)) => show::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS),
@@ -58,10 +61,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             warden::run(daemon, id, device, holder).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::Probe { dir, user, group }) => Ok(probe::run(&dir, user.zip(group))),
-        None => start(&args.mount, None),
+        None => start(&args.mount, file, None),
     };
     result.unwrap_or_else(|error| {
         let text = format!("{error:#}");
+        last_words(&text);
         terminal::notice(&text);
         if let Some(from) = origins.explain(&text) {
             terminal::notice(&format!("note: {from}"));
@@ -71,15 +75,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn parse(args: Vec<OsString>) -> Result<Parsed<Args>, clap::Error> {
-    layers::parse(args, &std::env::vars_os().collect())
+    layers::parse(args, &std::env::vars_os().collect(), kept_settings())
 }
 
 /// Mounts as mount(8) asks for it.
 fn run_helper(args: Vec<OsString>) -> ExitCode {
     let parsed = helper::translate(args).and_then(|(helper, args)| Ok((helper, parse(args)?)));
-    let (helper, Parsed { args, warnings, .. }) = match parsed {
+    let (helper, Parsed { args, warnings, file, .. }) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
+            last_words(&error.render().to_string());
             // It fails where nobody reads the message.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { helper::USAGE } else { 0 });
@@ -88,11 +93,13 @@ fn run_helper(args: Vec<OsString>) -> ExitCode {
     for warning in &warnings {
         terminal::notice(warning);
     }
-    match start(&args.mount, Some(&helper)) {
+    match start(&args.mount, file, Some(&helper)) {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(helper::FAILURE),
         Err(error) => {
-            terminal::notice(&format!("{error:#}"));
+            let text = format!("{error:#}");
+            last_words(&text);
+            terminal::notice(&text);
             ExitCode::from(helper::FAILURE)
         }
     }

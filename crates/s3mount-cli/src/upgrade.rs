@@ -30,6 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// How long the next daemon may take then.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long a mount may have no daemon before it counts as one that has none.
+const FIND_LIMIT: Duration = Duration::from_secs(5);
+
 /// How often it is looked who serves a mount.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -65,9 +68,15 @@ fn upgrade_all() -> anyhow::Result<()> {
 
 /// Has one mount taken over.
 fn replace(mount: &MountedAt) -> anyhow::Result<()> {
-    let daemon = daemon_of(mount)
-        .with_context(|| format!("no daemon of {mount} is found; only its owner and root can see it"))?;
-    check(daemon)?;
+    let (before, state) = find(mount)?;
+    // One at a time. The state is that of all daemons of the mount, and this lock ends with this process.
+    state.as_ref().map_or(Ok(()), File::lock).context("cannot wait for another upgrade of the mount")?;
+    let (daemon, state) = find(mount)?;
+    if daemon != before && runs_this(daemon) {
+        tell_done(mount);
+        return Ok(());
+    }
+    check(daemon, state)?;
     kill(Pid::from_raw(daemon), Signal::SIGUSR2)
         .context("cannot ask the daemon; run this as its user, or as root")?;
     let asked = Instant::now();
@@ -82,8 +91,8 @@ fn replace(mount: &MountedAt) -> anyhow::Result<()> {
         );
         ensure!(
             now.is_none() || asked.elapsed() < WRITERS_LIMIT + ANSWER_LIMIT,
-            "the daemon goes on: files are open for writing, and their bytes would be lost; the log of the mount says \
-             which, so close them and try again"
+            "the daemon goes on: after {WRITERS_LIMIT:?}, files are open for writing, and their bytes would be lost, or \
+             requests have no answer; the log of the mount says which, so end what goes on, and try again"
         );
         ensure!(
             asked.elapsed() < WRITERS_LIMIT + START_LIMIT,
@@ -91,8 +100,43 @@ fn replace(mount: &MountedAt) -> anyhow::Result<()> {
         );
         std::thread::sleep(PAUSE);
     }
-    terminal::result(&format!("{mount} is served by s3mount {} now", env!("CARGO_PKG_VERSION")));
+    tell_done(mount);
     Ok(())
+}
+
+fn tell_done(mount: &MountedAt) {
+    terminal::result(&format!("{mount} is served by s3mount {} now", env!("CARGO_PKG_VERSION")));
+}
+
+/// The daemon of a mount, and its state, if it has one that another daemon could read. While a daemon is replaced, there is
+/// none for a moment.
+fn find(mount: &MountedAt) -> anyhow::Result<(i32, Option<File>)> {
+    let deadline = Instant::now() + FIND_LIMIT;
+    loop {
+        if let Some(daemon) = daemon_of(mount) {
+            let files = std::fs::read_dir(format!("/proc/{daemon}/fd")).into_iter().flatten().flatten();
+            let is_state = |file: &PathBuf| {
+                std::fs::read_link(file).is_ok_and(|target| target.to_string_lossy().contains(STATE))
+            };
+            let state = files.map(|file| file.path()).find(is_state);
+            return Ok((
+                daemon,
+                state.map(File::open).transpose().context("cannot read the daemon's state")?,
+            ));
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "no daemon of {mount} is found; only its owner and root can see it"
+        );
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a daemon runs the program that is at the path of this one.
+fn runs_this(daemon: i32) -> bool {
+    let exe = std::fs::read_link(format!("/proc/{daemon}/exe"));
+    // A program that was replaced has another path.
+    exe.ok().zip(std::env::current_exe().ok()).is_some_and(|(exe, this)| exe == this)
 }
 
 /// The words of a file in /proc that end with a zero each.
@@ -124,7 +168,7 @@ fn daemon_of(mount: &MountedAt) -> Option<i32> {
 }
 
 /// Checks that this program can go on with the mount of a daemon, and is the one that will.
-fn check(daemon: i32) -> anyhow::Result<()> {
+fn check(daemon: i32, state: Option<File>) -> anyhow::Result<()> {
     let path = |name: &str| format!("/proc/{daemon}/{name}");
     let exe =
         std::fs::read_link(path("exe")).context("cannot see the daemon; run this as its user, or as root")?;
@@ -148,23 +192,21 @@ fn check(daemon: i32) -> anyhow::Result<()> {
         "the process that kept the mount was killed, so nobody keeps it while its daemon is replaced; unmount it, and \
          mount it again"
     );
+    let Some(state) = state else { bail!("the daemon has no state that another one could read") };
+    let left = Handover::look(state)?;
+    left.session()
+        .and_then(KeptSession::read)
+        .context("the daemon's session with the kernel can't be read")?;
     let args = words(&path("cmdline"));
     let parsed = match args.first() {
         Some(program) if helper::is_called(program) => helper::translate(args).map(|(_, args)| args),
         _ => Ok(args),
     };
-    let parsed = parsed.and_then(|args| layers::parse::<Args>(args, &variables.into_iter().collect()));
+    // As the next daemon will read them: its file of settings is the one that the first daemon has read.
+    let file = left.settings().and_then(|text| String::from_utf8(text.to_vec()).ok());
+    let parsed = parsed.and_then(|args| layers::parse::<Args>(args, &variables.into_iter().collect(), file));
     parsed
         .map(drop)
-        .map_err(|error| anyhow::anyhow!("this program does not take the daemon's flags: {error}"))?;
-    let state = std::fs::read_dir(path("fd"))?
-        .flatten()
-        .map(|file| file.path())
-        .find(|file| std::fs::read_link(file).is_ok_and(|target| target.to_string_lossy().contains(STATE)));
-    let Some(state) = state else { bail!("the daemon has no state that another one could read") };
-    let left = Handover::look(File::open(state)?)?;
-    left.session()
-        .and_then(KeptSession::read)
-        .context("the daemon's session with the kernel can't be read")?;
+        .map_err(|error| anyhow::anyhow!("this program does not take the daemon's settings: {error}"))?;
     Ok(())
 }

@@ -7,7 +7,8 @@
 //! - open files and open directories ([`OpenRecord`], [`OpenFolderRecord`]);
 //! - directories, because a working directory can't be looked up again;
 //! - folders that may hold no object, which no listing shows;
-//! - files that are open, or whose number is not the one that a look-up would give them ([`NodeRecord`]).
+//! - files that are open, or whose number is not the one that a look-up would give them ([`NodeRecord`]);
+//! - the settings that were read from a file, which may be another one by then.
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
 //! looks the name up again and gets the number that it knows, and its pages stay.
@@ -30,7 +31,7 @@ pub use self::error::HandoverError;
 use self::log::{Key, Log, Said};
 use self::record::{
     KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs,
-    OpenFolderRecord, OpenRecord, Record, SESSION,
+    OpenFolderRecord, OpenRecord, Record, SESSION, SETTINGS,
 };
 use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -109,6 +110,14 @@ impl Left {
         })
     }
 
+    /// The settings that the first daemon has read from a file.
+    pub fn settings(&self) -> Option<&[u8]> {
+        self.records.iter().find_map(|record| match record {
+            Record::Settings(bytes) => Some(&bytes[..]),
+            _ => None,
+        })
+    }
+
     /// The open files that the kernel reads by itself, each with the number of the file that it reads, and the inodes
     /// that are open through the daemon, once for each open file.
     pub fn opened(&self) -> impl Iterator<Item = (InodeNo, Option<u32>)> {
@@ -167,8 +176,8 @@ impl Handover {
             Said::Some => log.reseed(seed, true)?,
             Said::Nothing => {
                 log.reseed(seed, false)?;
-                // This was written first, and does not change.
-                records.retain(|record| matches!(record, Record::Session(_)));
+                // These were written first, and do not change.
+                records.retain(|record| matches!(record, Record::Session(_) | Record::Settings(_)));
             }
         }
         // The kernel may yet close handles that the daemon before has given, so no handle is used again.
@@ -183,7 +192,7 @@ impl Handover {
                     *counts.open.entry(*ino).or_default() += 1;
                 }
                 Record::LocalFolder(_) => counts.local_folders += 1,
-                Record::Session(_) => {}
+                Record::Session(_) | Record::Settings(_) => {}
             }
         }
         drop(counts);
@@ -216,6 +225,11 @@ impl Handover {
     /// Notes what the session with the kernel has agreed on.
     pub fn set_session(&self, session: &[u8]) {
         self.lock().put((SESSION, 0), session);
+    }
+
+    /// Notes the settings that were read from a file.
+    pub fn set_settings(&self, settings: &[u8]) {
+        self.lock().put((SETTINGS, 0), settings);
     }
 
     /// Whether a file of the inode is open.

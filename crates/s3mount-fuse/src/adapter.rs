@@ -40,7 +40,7 @@ use self::convert::{fs_handle, fs_inode};
 use self::request::{PendingRequest, Shared, Wanted};
 use crate::config::FuseConfig;
 use crate::gate::Gate;
-use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
+use crate::interrupt::{InterruptMonitor, Reply, SharedReply, Unanswered};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
 use crate::passthrough::Passthrough;
@@ -58,6 +58,8 @@ pub(crate) struct Mounted {
     pub(crate) device: OnceLock<String>,
     /// Passed by all that begins a change.
     pub(crate) gate: Gate,
+    /// The requests that session threads have passed on to tasks.
+    pub(crate) unanswered: Unanswered,
     /// Unset where the kernel's readahead cannot be set.
     pub(crate) readahead: OnceLock<Readahead>,
 }
@@ -124,6 +126,11 @@ impl Adapter {
 
     fn pending(&self, operation: Operation) -> PendingRequest {
         PendingRequest::new(&self.shared, operation)
+    }
+
+    /// The reply to a request that may be answered later.
+    fn share<R: Reply>(&self, reply: R) -> SharedReply<R> {
+        SharedReply::new(reply, &self.mounted.unanswered)
     }
 
     /// Runs `answer` in this thread if it is ready at once, else on the runtime. While it runs there, a killed

@@ -26,4 +26,6 @@ pub struct FuseConfig {
     /// Folders of a disk cache whose files the kernel may read by itself (passthrough). If there are none, the
     /// daemon serves all reads.
     pub passthrough_dirs: Vec<PathBuf>,
+    /// Takes the kernel for one that sends no request again to the next daemon, as kernels before Linux 6.9. For tests.
+    pub without_resend: bool,
 }

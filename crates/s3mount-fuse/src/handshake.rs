@@ -52,8 +52,8 @@ fn set_word(bytes: &mut [u8], at: usize, word: u32) {
 }
 
 impl Handshake {
-    /// Whether the kernel sends requests again.
-    fn can_resend(&self) -> bool {
+    /// Whether the kernel sends requests again that have no answer.
+    pub(crate) fn can_resend(&self) -> bool {
         word(&self.request, ASKED[0]) & HAS_MORE_FLAGS != 0 && word(&self.request, ASKED[1]) & HAS_RESEND != 0
     }
 
@@ -75,29 +75,45 @@ impl Handshake {
     }
 }
 
-/// Starts a session on `device`, and returns the handshake. With `kept`, the one of the daemon that had it before, it
-/// goes on from there: the kernel sends again what has no answer.
+/// The handshake that a session begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beginning<'a> {
+    /// The kernel's own.
+    New {
+        /// The kernel is taken for one that sends no request again.
+        without_resend: bool,
+    },
+    /// The one of the daemon that had the device before.
+    Kept(&'a Handshake),
+}
+
+/// Starts a session on `device`, and returns the handshake. With a kept one it goes on from there: the kernel sends again
+/// what has no answer. One that can't do that has its answers from the daemon before.
 ///
 /// # Errors
-/// `Unsupported` where the kernel can't do that, or where the sessions would differ, and those of the handshake.
+/// `Unsupported` where the sessions would differ, and those of the handshake.
 pub(crate) fn start<F: Filesystem>(
     fs: F,
     device: &OwnedFd,
     acl: SessionACL,
     mut options: Config,
-    kept: Option<&Handshake>,
+    beginning: Beginning<'_>,
 ) -> io::Result<(Session<F>, Handshake)> {
     // A request that was read from a clone of the device fails when that clone is closed. Clones make nothing faster: 4,
     // 16 and 64 streams take the same CPU and have the same throughput without them.
     options.clone_fd = false;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let mut device_file = File::from(device.try_clone()?);
-    let request = match kept {
-        Some(kept) => kept.request_again(),
-        None => {
+    let request = match beginning {
+        Beginning::Kept(kept) => kept.request_again(),
+        Beginning::New { without_resend } => {
             let mut request = vec![0; BUFFER_BYTES];
             let len = device_file.read(&mut request)?;
             request.truncate(len);
+            if without_resend {
+                let flags = word(&request, ASKED[1]) & !HAS_RESEND;
+                set_word(&mut request, ASKED[1], flags);
+            }
             request
         }
     };
@@ -106,24 +122,22 @@ pub(crate) fn start<F: Filesystem>(
     let mut answer = vec![0; BUFFER_BYTES];
     let len = recv(ours.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     answer.truncate(len);
-    let handshake = match kept {
-        None => {
+    let handshake = match beginning {
+        Beginning::New { .. } => {
             device_file.write_all(&answer)?;
             Handshake { request, answer }
         }
-        Some(kept) if kept.is_answered_by(&answer) => kept.clone(),
-        Some(_) => {
+        Beginning::Kept(kept) if kept.is_answered_by(&answer) => {
+            if kept.can_resend() {
+                resend(&mut device_file)?;
+            }
+            kept.clone()
+        }
+        Beginning::Kept(_) => {
             let text = "this build, or these flags, ask the kernel for something else than the daemon before";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
     };
-    if !handshake.can_resend() {
-        let text = "the kernel is older than Linux 6.9, and does not send requests again to another daemon";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    }
-    if kept.is_some() {
-        resend(&mut device_file)?;
-    }
     // SAFETY: both are open. The session has the second one and closes it later, whatever it stands for.
     if unsafe { libc::dup3(device.as_raw_fd(), session.as_fd().as_raw_fd(), libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());

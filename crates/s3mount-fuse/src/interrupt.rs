@@ -71,9 +71,25 @@ replies!(
     fuser::ReplyCreate
 );
 
+/// Counts the replies that are shared. Each request without an answer has one.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered(Arc<()>);
+
+impl Unanswered {
+    pub(crate) fn count(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
 /// The reply to one request, shared by the task that answers it and the monitor. The first to take it
-/// answers.
-pub(crate) struct SharedReply<R>(Arc<Mutex<Option<R>>>);
+/// answers. Each drops it after that.
+pub(crate) struct SharedReply<R>(Arc<OneReply<R>>);
+
+struct OneReply<R> {
+    reply: Mutex<Option<R>>,
+    /// After the reply: where that is dropped, fuser answers.
+    _counted: Arc<()>,
+}
 
 impl<R> Clone for SharedReply<R> {
     fn clone(&self) -> Self {
@@ -82,12 +98,12 @@ impl<R> Clone for SharedReply<R> {
 }
 
 impl<R: Reply> SharedReply<R> {
-    pub(crate) fn new(reply: R) -> Self {
-        Self(Arc::new(Mutex::new(Some(reply))))
+    pub(crate) fn new(reply: R, unanswered: &Unanswered) -> Self {
+        Self(Arc::new(OneReply { reply: Mutex::new(Some(reply)), _counted: unanswered.0.clone() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<R>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells whether the request has no answer yet.
@@ -113,13 +129,14 @@ trait Waiting: Send {
     fn fail(&self, errno: Errno);
 }
 
-impl<R: Reply> Waiting for Weak<Mutex<Option<R>>> {
+impl<R: Reply> Waiting for Weak<OneReply<R>> {
     fn is_waiting(&self) -> bool {
         self.upgrade().is_some_and(|reply| SharedReply(reply).lock().is_some())
     }
 
     fn fail(&self, errno: Errno) {
-        if let Some(reply) = self.upgrade().and_then(|reply| SharedReply(reply).take()) {
+        let Some(shared) = self.upgrade().map(SharedReply) else { return };
+        if let Some(reply) = shared.take() {
             reply.fail(errno);
         }
     }

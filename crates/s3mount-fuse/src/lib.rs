@@ -13,15 +13,18 @@ mod gate;
 mod handshake;
 mod interrupt;
 mod kernel;
+mod make_way;
 mod metrics;
 mod modes;
 mod mount;
 mod mount_point;
+mod parking;
 mod passthrough;
 mod readahead;
 mod takeover;
 
 pub use config::FuseConfig;
+pub use make_way::{Busy, MadeWay};
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
 pub use mount::{Mount, mount, serve_device, take_over};
 pub use mount_point::{MountId, MountPoint, Place, abort};

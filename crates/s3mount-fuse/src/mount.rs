@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -16,12 +16,10 @@ use nix::unistd::{getegid, geteuid};
 use s3mount_fs::{Filesystem, Left};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
 
 use crate::adapter::{Adapter, Mounted};
 use crate::config::FuseConfig;
-use crate::gate::Gate;
-use crate::handshake::{self, Handshake};
+use crate::handshake::{self, Beginning, Handshake};
 use crate::kernel::Kernel;
 use crate::mount_point::{MountId, MountPoint, Place};
 use crate::readahead::Readahead;
@@ -33,9 +31,6 @@ const SUBTYPE: &str = "s3mount";
 /// How long the task that has the kernel forget files waits for one folder. A READDIR of a large folder waits
 /// for the store most of the time, so a longer wait would hold up the other folders.
 const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
-
-/// How often it is looked whether files are still being written.
-const WRITERS_PAUSE: Duration = Duration::from_millis(20);
 
 /// The pause in which the kernel forgets the files that it was asked to forget, before it is asked for more.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
@@ -49,9 +44,20 @@ pub struct Mount {
     ended: Option<oneshot::Receiver<()>>,
     /// The device, for who holds it for the next daemon.
     device: Option<OwnedFd>,
-    fs: Arc<Filesystem>,
+    pub(crate) fs: Arc<Filesystem>,
     kernel: Arc<Kernel>,
-    gate: Gate,
+    pub(crate) mounted: Arc<Mounted>,
+    pub(crate) reading: Reading,
+}
+
+/// How the session reads the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// The number by which its threads read it.
+    pub(crate) device: RawFd,
+    pub(crate) threads: usize,
+    /// Whether the kernel sends again to the next daemon what they read and do not answer.
+    pub(crate) can_resend: bool,
 }
 
 /// Mounts `fs` at a folder. When this returns, the mount answers.
@@ -96,7 +102,7 @@ pub fn take_over(
             let place = dir.and_then(|dir| session.place(dir));
             let acl = options.acl;
             let (session, handshake) =
-                handshake::start(adapter, &device, acl, options, Some(&session.handshake))?;
+                handshake::start(adapter, &device, acl, options, Beginning::Kept(&session.handshake))?;
             Ok(Started { session, kept: Some((device, handshake)), place })
         })?;
     // The kernel has no other pages of these files from now on than those of the versions in the store.
@@ -127,7 +133,7 @@ pub fn serve_device(
         options.acl = SessionACL::All;
         // Each thread wants a clone of the device, which starts as a newly opened one.
         options.clone_fd = File::options().read(true).write(true).open("/dev/fuse").is_ok();
-        let (session, kept) = session(adapter, device, options, keeps)?;
+        let (session, kept) = session(adapter, device, options, config, keeps)?;
         Ok(Started { session, kept, place: None })
     })
 }
@@ -148,13 +154,15 @@ fn session(
     adapter: Adapter,
     device: OwnedFd,
     options: Config,
+    config: &FuseConfig,
     keeps: bool,
 ) -> io::Result<(Session<Adapter>, Option<Kept>)> {
     let acl = options.acl;
     if !keeps {
         return Ok((Session::from_fd(adapter, device, acl, options)?, None));
     }
-    let (session, handshake) = handshake::start(adapter, &device, acl, options, None)?;
+    let beginning = Beginning::New { without_resend: config.without_resend };
+    let (session, handshake) = handshake::start(adapter, &device, acl, options, beginning)?;
     Ok((session, Some((device, handshake))))
 }
 
@@ -173,6 +181,11 @@ fn serve(
         Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), mounted.clone(), config, is_passed)?
             .inheriting(inherited);
     let Started { session, kept, place } = start(adapter, options(config))?;
+    let reading = Reading {
+        device: session.as_fd().as_raw_fd(),
+        threads: config.threads.max(1),
+        can_resend: kept.as_ref().is_some_and(|(_, handshake)| handshake.can_resend()),
+    };
     let device = kept.map(|(device, handshake)| {
         if let Some(handover) = fs.handover() {
             let (mounted_at, mount) = (fs.config().mounted_at, place.as_ref().map(|(_, id)| *id));
@@ -194,7 +207,7 @@ fn serve(
         mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }
     runtime.spawn(drop_pages(fs.clone(), kernel.clone()));
-    Ok(Mount { place, session, ended: Some(ended), device, fs, kernel, gate: mounted.gate.clone() })
+    Ok(Mount { place, session, ended: Some(ended), device, fs, kernel, mounted, reading })
 }
 
 /// The settings as fuser takes them.
@@ -249,7 +262,7 @@ fn start(
         flags,
         Some(data.as_str()),
     ) {
-        Ok(()) => session(adapter, device.into(), options, keeps).inspect_err(|_| point.undo()),
+        Ok(()) => session(adapter, device.into(), options, config, keeps).inspect_err(|_| point.undo()),
         Err(Errno::EPERM) => Ok((start_by_fusermount(adapter, &point.shown()?, options, config)?, None)),
         Err(error) => Err(error.into()),
     }
@@ -348,32 +361,15 @@ impl Mount {
         }
     }
 
+    /// Whether the kernel sends again to the next daemon what this one has read and not answered. Where it does not, only a
+    /// daemon that has [made way](Self::make_way) can be followed by another.
+    pub fn can_resend(&self) -> bool {
+        self.reading.can_resend
+    }
+
     /// The device of the mount, for who holds it for the next daemon. The mount lives while anybody has it open.
     pub fn take_device(&mut self) -> Option<OwnedFd> {
         self.device.take()
-    }
-
-    /// Waits until no file is being written, and lets no program begin to write one: this daemon makes way for another.
-    /// What begins from now on waits until the result is dropped, or for the other daemon.
-    ///
-    /// # Errors
-    /// The keys of files that programs have open for writing after `limit`.
-    pub async fn make_way(&self, limit: Duration) -> Result<impl Drop + use<>, Vec<String>> {
-        let deadline = Instant::now() + limit;
-        let Ok(shut) = timeout_at(deadline, self.gate.shut()).await else {
-            return Err(self.fs.written_keys());
-        };
-        loop {
-            drop(timeout_at(deadline, self.fs.settle_writes()).await);
-            let keys = self.fs.written_keys();
-            if keys.is_empty() {
-                return Ok(shut);
-            }
-            if Instant::now() >= deadline {
-                return Err(keys);
-            }
-            tokio::time::sleep(WRITERS_PAUSE).await;
-        }
     }
 
     /// The kernel's numbers of the mount, unless another process has mounted it.

@@ -37,6 +37,11 @@ impl Inherited {
 }
 
 impl KeptSession {
+    /// Whether the kernel sends requests again that the daemon before has read and not answered.
+    pub fn can_resend(&self) -> bool {
+        self.handshake.can_resend()
+    }
+
     /// What [`bytes`](Self::bytes) has written.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));

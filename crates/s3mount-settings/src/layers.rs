@@ -35,6 +35,8 @@ pub struct Parsed<Args> {
     pub origins: Origins,
     /// What the user should know before anything happens.
     pub warnings: Vec<String>,
+    /// The text of the file of `--config`, if one is named.
+    pub file: Option<String>,
 }
 
 /// What the command line says by itself.
@@ -47,26 +49,28 @@ struct Given {
 }
 
 /// Reads the command line `args`, and for a mount the layers below it. `Args` are the flags of a mount, and the commands
-/// beside them.
+/// beside them. `kept` is the text of the file of `--config` as another process has read it, and that is not read again
+/// then.
 ///
 /// # Errors
 /// Fails for flags, variables and files that can't be read. The error says where the value comes from.
 pub fn parse<Args: Parser>(
     args: impl IntoIterator<Item = OsString>,
     variables: &Variables,
+    kept: Option<String>,
 ) -> Result<Parsed<Args>, Error> {
     let mut command = Args::command();
     let args = options::expand(&mut command, args)?;
-    let mut parsed = Lines { args, ..Lines::default() };
+    let mut parsed = Lines { args, file: kept, ..Lines::default() };
     if takes_settings(&command, &parsed.args) {
         let added = parsed.add_layers(&command, variables);
         added.map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
     }
-    let Lines { args, origins, warnings, .. } = parsed;
+    let Lines { args, origins, warnings, file, .. } = parsed;
     let matches = command.try_get_matches_from_mut(args);
     let read = matches.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
     let (args, matches) = read.map_err(|error| explained(&mut command, error, &origins))?;
-    Ok(Parsed { args, matches, origins, warnings })
+    Ok(Parsed { args, matches, origins, warnings, file })
 }
 
 /// Whether the command is one that takes the settings of a mount: it can read them from a file. Flags can't come before
@@ -84,6 +88,8 @@ struct Lines {
     /// The switches that are set to false.
     off: BTreeSet<String>,
     warnings: Vec<String>,
+    /// The text of the file, once it is read.
+    file: Option<String>,
 }
 
 impl Lines {
@@ -94,7 +100,13 @@ impl Lines {
         let config = given.config.map(|path| (path, Origin::Flag));
         let config = config.or_else(|| environment::one(command, variables, "config"));
         let config = config.map(|(path, _)| PathBuf::from(path));
-        let file = config.as_deref().map(|path| file::read(command, path)).transpose()?.unwrap_or_default();
+        let file = match config.as_deref() {
+            Some(path) => {
+                let text = self.file.take().map_or_else(|| file::read(path), Ok)?;
+                file::parse(command, path, self.file.insert(text))?
+            }
+            None => Vec::new(),
+        };
         let environment = environment::read(command, variables)?;
         let preset = given
             .preset
@@ -278,7 +290,7 @@ mod tests {
     fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Parsed, String> {
         let args = COMMAND.iter().chain(flags).map(OsString::from);
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        parse(args, &variables).map_err(|error| error.render().to_string())
+        parse(args, &variables, None).map_err(|error| error.render().to_string())
     }
 
     fn part_size(parsed: &Parsed) -> (String, String) {
@@ -312,6 +324,21 @@ mod tests {
         check(&[], &[("S3MOUNT_CONFIG", path)], "2MiB", &line);
         check(&["--config", path], &[("S3MOUNT_CONFIG", "/no/such")], "2MiB", &line);
         assert_eq!(read(&[&flag], &[]).expect("settings").args.mount.prefetch_initial.to_string(), "32MiB");
+    }
+
+    #[test]
+    fn a_file_that_another_process_has_read_is_not_read_again() {
+        let (config, flag) = file("part-size = \"2MiB\"");
+        let read = |kept: Option<&str>| {
+            let args = COMMAND.iter().copied().chain([&*flag]).map(OsString::from);
+            parse::<Args>(args, &Vec::new(), kept.map(str::to_owned))
+        };
+        let first = read(None).expect("settings");
+        assert_eq!(first.file.as_deref(), Some("part-size = \"2MiB\""));
+        std::fs::write(config.path(), "part-size = ???").expect("a file");
+        let next = read(first.file.as_deref()).expect("the same settings");
+        assert_eq!(part_size(&next), part_size(&first));
+        read(None).expect_err("settings that can't be read");
     }
 
     #[test]
@@ -422,7 +449,7 @@ mod tests {
     #[test]
     fn other_commands_take_no_settings() {
         let variables = vec![("S3MOUNT_PART_SIZE".into(), "banana".into())];
-        let read = |args: &[&str]| parse::<Args>(args.iter().map(OsString::from), &variables);
+        let read = |args: &[&str]| parse::<Args>(args.iter().map(OsString::from), &variables, None);
         let parsed = read(&["s3mount", "trace", "/mnt"]).expect("a trace");
         assert!(parsed.origins.0.is_empty());
         assert!(read(&["s3mount", "mount", "b", "/mnt"]).is_err());
@@ -441,7 +468,7 @@ mod tests {
     fn what_follows_two_hyphens_stays_behind_them() {
         let args = ["s3mount", "--", "bucket", "/mnt"].map(OsString::from);
         let variables = vec![("S3MOUNT_DEBUG".into(), "1".into())];
-        let parsed: Parsed = parse(args, &variables).expect("settings");
+        let parsed: Parsed = parse(args, &variables, None).expect("settings");
         assert!(parsed.args.mount.debug);
         assert_eq!(parsed.args.mount.source.as_deref(), Some("bucket"));
     }

@@ -134,6 +134,8 @@ pub struct Config {
     pub log_directory: Option<PathBuf>,
     /// Whether details are logged.
     pub debug: bool,
+    /// The text of the file that settings were read from, for the daemons after the first one.
+    pub file: Option<String>,
     /// Warnings that the user gets before the mount starts.
     pub warnings: Vec<String>,
 }
@@ -218,6 +220,7 @@ impl Config {
             otlp_endpoint: args.otlp_endpoint.clone(),
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
             debug: args.debug,
+            file: None,
             warnings: warning.into_iter().collect(),
         })
     }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::os::unix::process::parent_id;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -70,8 +71,13 @@ pub(super) enum Ending {
     MakesWay,
 }
 
-/// Waits until the mount ends, or this daemon has made way for another one.
-pub(super) async fn wait(mount: &mut Mount, signals: &mut Signals, holder: Option<u32>) -> Ending {
+/// Waits until the mount ends, or this daemon has made way for another one. Then `give` gives the keeper what that takes.
+pub(super) async fn wait(
+    mount: &mut Mount,
+    signals: &mut Signals,
+    holder: Option<u32>,
+    give: impl Fn() -> std::io::Result<()>,
+) -> Ending {
     loop {
         let makes_way = tokio::select! {
             () = mount.ended() => return Ending::Unmounted,
@@ -85,27 +91,28 @@ pub(super) async fn wait(mount: &mut Mount, signals: &mut Signals, holder: Optio
             tracing::warn!("this daemon can't make way for another: nobody keeps its mount (--keep-alive)");
             continue;
         }
-        let made = tokio::select! {
-            made = mount.make_way(WRITERS_LIMIT) => made,
-            makes_way = signals.asked() => {
-                if makes_way {
-                    continue;
+        let mut making = pin!(mount.make_way(WRITERS_LIMIT));
+        let made = loop {
+            tokio::select! {
+                made = &mut making => break made,
+                makes_way = signals.asked() => {
+                    if !makes_way {
+                        return Ending::Asked;
+                    }
                 }
-                return Ending::Asked;
             }
         };
-        match made {
-            Ok(shut) => {
-                // Nothing begins any more.
-                std::mem::forget(shut);
-                return Ending::MakesWay;
-            }
-            Err(keys) => tracing::warn!(
-                files = keys.len(),
-                first = keys.first(),
-                "this daemon does not make way for another: files are open for writing after {WRITERS_LIMIT:?}, and \
-                 their bytes would be lost"
-            ),
-        }
+        let why = match made.map_err(|busy| busy.to_string()) {
+            Ok(way) => match give() {
+                Ok(()) => {
+                    // Nothing begins any more.
+                    std::mem::forget(way);
+                    return Ending::MakesWay;
+                }
+                Err(error) => format!("the mount can't be given to its keeper: {error}"),
+            },
+            Err(busy) => format!("{busy}, after {WRITERS_LIMIT:?}"),
+        };
+        tracing::warn!("this daemon does not make way for another: {why}");
     }
 }

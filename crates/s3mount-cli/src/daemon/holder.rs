@@ -38,8 +38,10 @@ use s3mount_settings::resolved::Config;
 use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
 
-use super::keeper::{BEFORE, DEVICE, HOLDER, MADE_WAY, OOM_SCORE, OOM_SCORE_FILE, STATE};
-use super::{logging, manager};
+use super::keeper::{
+    BEFORE, DEVICE, HOLDER, LAST_WORDS, MADE_WAY, MOUNT, ONLY_PLANNED, OOM_SCORE, OOM_SCORE_FILE, STATE,
+};
+use super::{logging, manager, warden};
 use crate::stat::Stat;
 
 /// How often it is looked whether a daemon is dead whose threads wait in the kernel.
@@ -169,6 +171,10 @@ struct Told {
     state: Option<OwnedFd>,
     mount: Option<u64>,
     is_ready: bool,
+    /// Only a daemon that has made way can be followed by another.
+    only_planned: bool,
+    /// Why the last daemon could not start, or ended by itself.
+    last_words: Option<String>,
 }
 
 impl Told {
@@ -176,7 +182,28 @@ impl Told {
     /// open.
     fn take_down(&mut self) -> anyhow::Result<()> {
         (self.device, self.state) = (None, None);
-        self.mount.and_then(by_id).as_ref().map_or(Ok(()), detach)
+        let Some(mount) = self.mount.and_then(by_id) else { return Ok(()) };
+        // A thread of a dead daemon may wait in the kernel, and has the device open, too. Without it, nobody waits.
+        let _ = warden::abort(&mount);
+        detach(&mount)
+    }
+
+    /// How the last daemon has ended, and its own words for that.
+    fn end_of_daemon(&self, how: Ended) -> String {
+        let words = self.last_words.as_ref().map(|words| format!(": {words}"));
+        format!("{}{}", how.text(), words.unwrap_or_default())
+    }
+
+    /// Takes the mount down, and says why.
+    fn give_up(&mut self, config: &Config, why: &str) -> anyhow::Error {
+        let text = format!("{why}; the mount at {} is taken down", config.target);
+        if self.is_ready && !config.foreground && logging::start(config).is_ok() {
+            tracing::error!("{text}");
+        }
+        match self.take_down() {
+            Ok(()) => anyhow::anyhow!(text),
+            Err(error) => error.context(text),
+        }
     }
 }
 
@@ -229,15 +256,25 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
             }
         };
+        told.last_words = None;
         let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
         let is_kept = told.device.is_some() && told.state.is_some() && is_there;
-        let is_over = match how {
-            Ended::Exited(0) => true,
-            // A daemon that is about to begin does not catch it yet.
-            Ended::Killed(signal) if ASKS_TO_END.contains(&signal) => true,
-            Ended::Exited(_) | Ended::Killed(_) | Ended::Stuck => was_asked || !is_kept,
-        };
+        let is_by_will = was_asked
+            || match how {
+                Ended::Exited(code) => code == 0,
+                // A daemon that is about to begin does not catch it yet.
+                Ended::Killed(signal) => ASKS_TO_END.contains(&signal),
+                Ended::Stuck => false,
+            };
+        let is_over = is_by_will || !is_kept;
+        if told.only_planned && is_over && !is_by_will && is_there {
+            let end = told.end_of_daemon(how);
+            let why = format!(
+                "the daemon {end}; on a kernel before Linux 6.9, another one goes on only after `s3mount upgrade`"
+            );
+            return Err(told.give_up(config, &why));
+        }
         if is_over {
             // A daemon that ends by its own will has taken its mount down.
             told.take_down()?;
@@ -253,18 +290,10 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
             deaths.push(now);
         }
         if deaths.len() >= MOST_DEATHS {
-            let text = format!(
-                "{MOST_DEATHS} daemons were killed within {DEATHS_WITHIN:?}, the last one {}; the mount at {} is \
-                 taken down",
-                how.text(),
-                config.target
-            );
-            if told.is_ready && !config.foreground {
-                logging::start(config)?;
-                tracing::error!("{text}");
-            }
-            told.take_down()?;
-            anyhow::bail!(text);
+            let end = told.end_of_daemon(how);
+            let why =
+                format!("{MOST_DEATHS} daemons were killed within {DEATHS_WITHIN:?}, the last one {end}");
+            return Err(told.give_up(config, &why));
         }
         ended = Some(how);
     }
@@ -321,7 +350,8 @@ fn watch(
                 Ok(_) => {}
             }
         }
-        if is_stuck(daemon) {
+        // Where no other daemon lets these threads go, the warden does, and they end.
+        if told.device.is_some() && is_stuck(daemon) {
             return Ok((Ended::Stuck, was_asked));
         }
     }
@@ -372,8 +402,10 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
                     _ => {}
                 }
             }
-            Some(("X_MOUNT", id)) => told.mount = id.parse().ok(),
-            Some(("FDSTORE", _)) | None => {}
+            Some((MOUNT, id)) => told.mount = id.parse().ok(),
+            Some((ONLY_PLANNED, _)) => told.only_planned = true,
+            Some((LAST_WORDS, words)) => told.last_words = Some(words.to_owned()),
+            Some(("FDSTORE" | "FDSTOREREMOVE", _)) | None => {}
             Some((name, value)) => {
                 told.is_ready |= (name, value) == ("READY", "1");
                 states.push(line);

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixDatagram;
 
 use anyhow::{Context, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, send, sendmsg};
 use rustix::fs::{MemfdFlags, memfd_create};
 use s3mount_fs::{Handover, Left};
 use s3mount_fuse::{KeptSession, Mount};
@@ -32,6 +32,15 @@ pub(super) const MADE_WAY: &str = "has made way for another program";
 /// Tells the daemon the out-of-memory score that it had before its holder lowered its own.
 pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
 
+/// What the holder is told beside what sd_notify(3) knows: the kernel's number of the mount, that only a daemon which has
+/// made way can be followed by another, and why a daemon can't start.
+pub(super) const MOUNT: &str = "X_MOUNT";
+pub(super) const ONLY_PLANNED: &str = "X_ONLY_PLANNED";
+pub(super) const LAST_WORDS: &str = "X_LAST_WORDS";
+
+/// The most lines of an error that the holder is told.
+const LAST_LINES: usize = 3;
+
 /// The names of the kept descriptors.
 pub(super) const DEVICE: &str = "s3mount-device";
 pub(crate) const STATE: &str = "s3mount-state";
@@ -43,7 +52,7 @@ pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) device: OwnedFd,
-    state: File,
+    pub(crate) state: File,
 }
 
 /// Who keeps the mount.
@@ -52,6 +61,35 @@ pub(crate) enum Keeper {
     /// The parent of this process, on this socket.
     Holder(OwnedFd),
     Systemd,
+}
+
+/// The text of the file of settings that the first daemon of this mount has read, if this process is a later one: a crash
+/// changes no setting, whatever has become of the file.
+pub(crate) fn kept_settings() -> Option<String> {
+    let state = match var(HOLDER) {
+        Ok(numbers) => range(&numbers).filter(|(first, end)| end - first == 3).map(|(first, _)| first + 2),
+        Err(_) => {
+            let mut kept = sd_notify::listen_fds_with_names().ok()?;
+            kept.find_map(|(number, name)| (name == STATE).then_some(number))
+        }
+    };
+    // Another open file of the same memory.
+    let state = File::open(format!("/proc/self/fd/{}", state?)).ok()?;
+    let left = Handover::look(state).ok()?;
+    left.settings().and_then(|text| String::from_utf8(text.to_vec()).ok())
+}
+
+/// Tells the holder why this daemon can't start, if there is a holder.
+pub(crate) fn last_words(why: &str) {
+    let Some((socket, _)) = var(HOLDER).ok().and_then(|numbers| range(&numbers)) else { return };
+    let why: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).take(LAST_LINES).collect();
+    let text = format!("{LAST_WORDS}={}", why.join("; "));
+    if manager::has_holder() {
+        // The socket has another number by now.
+        return manager::tell(&text);
+    }
+    // It fails where the holder was killed.
+    let _ = send(socket, text.as_bytes(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
 /// The numbers of the descriptors that this process has from its keeper.
@@ -149,19 +187,31 @@ impl Keeper {
     ///
     /// # Errors
     /// Those of sendmsg(2).
-    pub(crate) fn keep(
-        &self,
-        device: BorrowedFd<'_>,
-        state: BorrowedFd<'_>,
-        mount: &Mount,
-    ) -> io::Result<()> {
+    pub(crate) fn keep(&self, device: BorrowedFd<'_>, state: BorrowedFd<'_>) -> io::Result<()> {
         for (name, descriptor) in [(DEVICE, device), (STATE, state)] {
             self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), descriptor)?;
         }
-        if let (Self::Holder(_), Some(id)) = (self, mount.id()) {
-            manager::tell(&format!("X_MOUNT={}\n", id.number));
-        }
         Ok(())
+    }
+
+    /// Has the mount not kept any more: no other daemon can go on with it if this one is killed.
+    pub(crate) fn forget(&self) {
+        for name in [DEVICE, STATE] {
+            manager::tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        }
+    }
+
+    /// Tells the holder of the mount.
+    pub(crate) fn introduce(&self, mount: &Mount) {
+        if let Self::Systemd = self {
+            return;
+        }
+        if let Some(id) = mount.id() {
+            manager::tell(&format!("{MOUNT}={}", id.number));
+        }
+        if !mount.can_resend() {
+            manager::tell(&format!("{ONLY_PLANNED}=1"));
+        }
     }
 
     fn send(&self, text: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {

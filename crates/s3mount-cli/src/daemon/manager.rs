@@ -26,6 +26,11 @@ pub(super) fn set_holder(socket: OwnedFd) {
     let _ = HOLDER.set(socket);
 }
 
+/// Whether this process reports to a holder by now.
+pub(super) fn has_holder() -> bool {
+    HOLDER.get().is_some()
+}
+
 /// Tells the service manager, or the holder, these lines.
 pub(super) fn tell(lines: &str) {
     match HOLDER.get() {
@@ -36,7 +41,7 @@ pub(super) fn tell(lines: &str) {
 }
 
 fn report(states: &[NotifyState<'_>]) {
-    if HOLDER.get().is_some() {
+    if has_holder() {
         let lines: String = states.iter().map(|state| format!("{state}\n")).collect();
         return tell(&lines);
     }

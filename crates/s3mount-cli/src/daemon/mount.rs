@@ -46,6 +46,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// are in memory are read beside so many READs that wait.
 const FEWEST_READS: u16 = 1024;
 
+/// Set by tests: the mount is one of a kernel that sends no request again to the next daemon.
+const WITHOUT_RESEND: &str = "S3MOUNT_WITHOUT_RESEND";
+
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
 ///
@@ -107,14 +110,18 @@ pub(crate) fn mount(
     let mounted_at = taken.as_ref().map_or_else(SystemTime::now, |(_, _, session)| session.mounted_at);
     let fs_config = FsConfig { mounted_at, ..fs_config(config) };
     let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config, runtime.handle());
-    let (mut state, mut left) = (None, None);
-    if let Some((handover, kept, session)) = taken {
-        fs = fs.with_handover(Arc::new(handover));
-        left = Some((kept, session));
+    let (mut handover, mut state, mut left) = (None, None, None);
+    if let Some((kept, before, session)) = taken {
+        (handover, left) = (Some(kept), Some((before, session)));
     } else if keeper.is_some() {
-        let (handover, file) = keeper::new_state()?;
+        let (new, file) = keeper::new_state()?;
+        (handover, state) = (Some(new), Some(file));
+    }
+    if let Some(handover) = handover {
+        if let Some(text) = &config.file {
+            handover.set_settings(text.as_bytes());
+        }
         fs = fs.with_handover(Arc::new(handover));
-        state = Some(file);
     }
     let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));
     let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
@@ -159,7 +166,7 @@ pub(crate) fn mount(
     let exporter = exporter.transpose()?;
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
-    let signals = Signals::new(&runtime).context("cannot listen to signals")?;
+    let mut signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let fuse = fuse_config(config);
     // A rename that the daemon before has begun is over before programs see the mount again.
     if is_taken && let Some(leftovers) = &leftovers {
@@ -169,21 +176,39 @@ pub(crate) fn mount(
         Given::Kept(kept) => {
             let (left, session) = left.context("a kept mount has a state")?;
             let dir = config.target.dir();
+            state = Some(kept.state);
+            // From the first request that is read here, only this daemon can go on.
+            if let Some(keeper) = keeper.filter(|_| !session.can_resend()) {
+                keeper.forget();
+            }
             s3mount_fuse::take_over(fs.clone(), kept.device, (&session, left), dir, &fuse, runtime.handle())
         }
         Given::Device(device) => s3mount_fuse::serve_device(fs.clone(), device, &fuse, runtime.handle()),
         Given::Folder(point) => s3mount_fuse::mount(fs.clone(), point, &fuse, runtime.handle()),
     };
     let mut mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
-    if let (Some(keeper), Some(state), Some(device)) = (keeper, &state, mount.take_device()) {
-        let kept = keeper.keep(device.as_fd(), state.as_fd(), &mount);
-        kept.context("cannot give the mount to the process that keeps it")?;
+    // What the keeper is given when this daemon makes way, where the kernel sends no request again.
+    let mut at_the_end = None;
+    if let Some(keeper) = keeper {
+        keeper.introduce(&mount);
+        match mount.take_device().zip(state) {
+            Some(kept) if !mount.can_resend() => {
+                tell_only_planned(config, is_taken);
+                at_the_end = Some((keeper, kept));
+            }
+            Some((device, state)) if !is_taken => {
+                let kept = keeper.keep(device.as_fd(), state.as_fd());
+                kept.context("cannot give the mount to the process that keeps it")?;
+            }
+            Some(_) | None => {}
+        }
     }
+    let is_kept = keeper.is_some() && at_the_end.is_none();
     // A mount that another process has made has its own.
     let began = mount.id().and_then(|id| by_id(id.number));
     // Whoever keeps the mount has started this process.
     let holder = keeper.map(|_| std::os::unix::process::parent_id());
-    let warden = began.as_ref().map(|began| warden::start(began, holder));
+    let warden = began.as_ref().map(|began| warden::start(began, holder.filter(|_| is_kept)));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
@@ -199,7 +224,23 @@ pub(crate) fn mount(
         leftovers.put_in_order(runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
-    let result = serve(&runtime, mount, began.as_ref(), signals, holder);
+    let give = || {
+        at_the_end
+            .as_ref()
+            .map_or(Ok(()), |(keeper, (device, state))| keeper.keep(device.as_fd(), state.as_fd()))
+    };
+    let ending = runtime.block_on(wait(&mut mount, &mut signals, holder, give));
+    if ending == Ending::MakesWay {
+        tracing::info!("this daemon makes way for another one");
+        if let Some(Ok(warden)) = warden.filter(|_| !is_kept) {
+            warden::dismiss(warden);
+        }
+        // Nothing is dropped: a request that is dropped is answered with EIO, and the next daemon is to answer it.
+        // SAFETY: it ends the process.
+        unsafe { nix::libc::_exit(holder::REPLACE.into()) };
+    }
+    drop(at_the_end);
+    let result = end(&runtime, mount, began.as_ref(), ending);
     if let (Ok(()), Some(Ok(warden))) = (&result, warden) {
         // From now on the number of the mount may be that of another one.
         warden::dismiss(warden);
@@ -272,21 +313,21 @@ async fn connect_again(config: &Config) -> Arc<CrtClient> {
     }
 }
 
-/// Waits until the mount ends.
-fn serve(
-    runtime: &Runtime,
-    mut mount: Mount,
-    began: Option<&MountedAt>,
-    mut signals: Signals,
-    holder: Option<u32>,
-) -> anyhow::Result<()> {
-    let ending = runtime.block_on(wait(&mut mount, &mut signals, holder));
-    if ending == Ending::MakesWay {
-        tracing::info!("this daemon makes way for another one");
-        // Nothing is dropped: a request that is dropped is answered with EIO, and the next daemon is to answer it.
-        // SAFETY: it ends the process.
-        unsafe { nix::libc::_exit(holder::REPLACE.into()) };
+/// Says of a mount whose kernel sends no request again what it does not survive.
+fn tell_only_planned(config: &Config, is_taken: bool) {
+    const TEXT: &str = "this kernel is older than Linux 6.9: another daemon goes on with the mount after `s3mount upgrade`, \
+        and not after a crash";
+    if is_taken {
+        return;
     }
+    tracing::warn!("{TEXT}");
+    if !config.foreground {
+        terminal::notice(&format!("warning: {TEXT}"));
+    }
+}
+
+/// Ends the mount.
+fn end(runtime: &Runtime, mut mount: Mount, began: Option<&MountedAt>, ending: Ending) -> anyhow::Result<()> {
     manager::stopping();
     if ending == Ending::Unmounted {
         take_down_what_is_left(&mount, began);
@@ -388,5 +429,6 @@ fn fuse_config(config: &Config) -> FuseConfig {
         read_ahead_bytes: config.read_ahead_bytes,
         max_reads: max_reads(config.max_connections),
         passthrough_dirs: passthrough_dirs.unwrap_or_default(),
+        without_resend: std::env::var_os(WITHOUT_RESEND).is_some(),
     }
 }

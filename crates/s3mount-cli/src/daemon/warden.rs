@@ -119,7 +119,7 @@ fn has_ended(pid: u32, limit: Duration) -> bool {
 }
 
 /// Aborts the connection of a mount, and leaves the mount where it is.
-fn abort(mount: &MountedAt) -> anyhow::Result<()> {
+pub(super) fn abort(mount: &MountedAt) -> anyhow::Result<()> {
     // Who has mounted it may do this, also without privileges.
     if std::fs::write(Path::new(CONNECTIONS).join(mount.device.to_string()).join("abort"), "1").is_ok() {
         return Ok(());

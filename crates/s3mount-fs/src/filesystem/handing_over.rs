@@ -66,7 +66,7 @@ impl Filesystem {
         let (mut nodes, mut open, mut folders) = (Vec::new(), Vec::new(), Vec::new());
         for record in left.records {
             match record {
-                Record::Session(_) => {}
+                Record::Session(_) | Record::Settings(_) => {}
                 Record::Node(ino, node) => nodes.push((ino, node)),
                 Record::Open(handle, file) => open.push((handle, file)),
                 Record::OpenFolder(handle, folder) => folders.push((handle, folder)),

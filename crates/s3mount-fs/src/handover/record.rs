@@ -106,6 +106,8 @@ pub(crate) struct LocalFolderRecord {
 pub(crate) enum Record {
     /// What the session with the kernel has agreed on, in the form of the crate that serves the kernel.
     Session(Vec<u8>),
+    /// The settings that the first daemon has read from a file, as it has read them.
+    Settings(Vec<u8>),
     Node(InodeNo, NodeRecord),
     Open(FileHandle, OpenRecord),
     OpenFolder(FileHandle, OpenFolderRecord),
@@ -118,6 +120,7 @@ pub(super) const NODE: u8 = 2;
 pub(super) const OPEN: u8 = 3;
 pub(super) const OPEN_FOLDER: u8 = 4;
 pub(super) const LOCAL_FOLDER: u8 = 5;
+pub(super) const SETTINGS: u8 = 6;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -275,6 +278,7 @@ impl Record {
     pub(super) fn read((kind, id): (u8, u64), bytes: &[u8]) -> Result<Self, HandoverError> {
         Ok(match kind {
             SESSION => Record::Session(bytes.to_vec()),
+            SETTINGS => Record::Settings(bytes.to_vec()),
             NODE => Record::Node(InodeNo(id), NodeRecord::read(bytes)?),
             OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
             OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),

@@ -4,7 +4,6 @@ use fuser::{INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 
 use super::Adapter;
 use super::convert::{file_attr, fs_inode};
-use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 
 /// Size of a block in what `statfs` tells, in bytes.
@@ -30,7 +29,7 @@ impl Adapter {
 
     pub(super) fn on_readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let (fs, request) = (self.fs.clone(), self.pending(Operation::Readlink));
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         self.answer(req, None, &reply.clone(), async move {
             let target = fs.readlink(fs_inode(ino)).await;
             let Some(reply) = reply.take() else { return };

@@ -38,7 +38,7 @@ impl Adapter {
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         done: impl FnOnce(R, T) + Send + 'static,
     ) {
-        self.change_or_undo(req, folder, operation, &SharedReply::new(reply), work, (done, drop));
+        self.change_or_undo(req, folder, operation, &self.share(reply), work, (done, drop));
     }
 
     /// As [`change`](Self::change), for work whose result the kernel gives back later: a handle, or an inode that it
@@ -92,7 +92,7 @@ impl Adapter {
             req,
             Some(parent),
             Operation::Mkdir,
-            &SharedReply::new(reply),
+            &self.share(reply),
             work,
             self.entry_answers(),
         );
@@ -156,7 +156,7 @@ impl Adapter {
             req,
             Some(parent),
             Operation::Symlink,
-            &SharedReply::new(reply),
+            &self.share(reply),
             work,
             self.entry_answers(),
         );

@@ -35,7 +35,7 @@ impl Adapter {
         };
         let request = self.pending(Operation::Lookup).called_by(req.pid(), parent, 0, 0);
         let fs = self.fs.clone();
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         self.answer(req, Some(parent), &reply.clone(), async move {
             let found = fs.lookup(fs_inode(parent), &name).await;
             match (found, reply.take()) {
@@ -73,7 +73,7 @@ impl Adapter {
     ) {
         let request = self.pending(Operation::Readdir).called_by(req.pid(), ino, offset, 0);
         let fs = self.fs.clone();
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
             let Some(mut reply) = reply.take() else { return };
@@ -105,7 +105,7 @@ impl Adapter {
     ) {
         let request = self.pending(Operation::Readdir).called_by(req.pid(), ino, offset, 0);
         let fs = self.fs.clone();
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
             let (handle, mut last, mut counted) = (fs_handle(fh), None, Vec::new());

@@ -9,7 +9,6 @@ use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 use super::convert::{fs_handle, fs_inode};
 use super::request::PendingRequest;
 use super::{Adapter, Mounted};
-use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 use crate::modes::Grant;
 use crate::passthrough::{Backing, Passthrough};
@@ -42,7 +41,7 @@ impl Adapter {
             return;
         };
         let is_on = passthrough.is_on();
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         let answer = reply.clone();
         let go_on = move |opening: Opening, whole: Option<Arc<File>>| {
             // Nothing is open yet for a caller that was killed meanwhile.

@@ -27,7 +27,7 @@ impl Adapter {
         let Wanted { ino, fh, offset, len } = wanted;
         tracing::trace!(ino = ino.0, pid = req.pid(), offset, size = len, ?lock_owner, "read");
         let request = self.pending(Operation::Read).called_by(req.pid(), ino, offset, len.into());
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         let shared = reply.clone();
         let answer = move |result: Result<&[u8], FsError>| match result {
             Ok(bytes) => {

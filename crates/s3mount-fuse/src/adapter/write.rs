@@ -13,7 +13,6 @@ use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
 use crate::closing::ClosingProcess;
-use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 
 /// The most bytes of one answer to COPY_FILE_RANGE, whose length has 32 bits. Programs go on after a short one.
@@ -46,7 +45,7 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
         let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
         let work = self.shared.gate.gated(async move {
@@ -76,7 +75,7 @@ impl Adapter {
 
     /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let reply = SharedReply::new(reply);
+        let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting());
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
         let work = self.shared.gate.gated(async move {

@@ -7,7 +7,9 @@ use fuser::Errno;
 use tokio::time::Instant;
 
 use super::thread::{End, Thread};
-use super::{InterruptMonitor, MOST_LOOKS, PATIENCE, POLL_INTERVAL, Reply, RequestKind, SharedReply};
+use super::{
+    InterruptMonitor, MOST_LOOKS, PATIENCE, POLL_INTERVAL, Reply, RequestKind, SharedReply, Unanswered,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -29,7 +31,7 @@ struct Request(SharedReply<Noted>, Arc<Mutex<Option<Errno>>>);
 impl Request {
     fn new(monitor: &InterruptMonitor, kind: RequestKind, pid: u32) -> Self {
         let errno = Arc::<Mutex<Option<Errno>>>::default();
-        let reply = SharedReply::new(Noted(errno.clone()));
+        let reply = SharedReply::new(Noted(errno.clone()), &Unanswered::default());
         monitor.add_as(kind, (pid, USER), &reply);
         Self(reply, errno)
     }

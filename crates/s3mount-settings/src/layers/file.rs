@@ -16,11 +16,11 @@ use crate::flags::nearest::nearest;
 /// The longest file that is read, in bytes. A file of settings has a few hundred.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads the settings in the file at `path`.
+/// Reads the text of the file at `path`.
 ///
 /// # Errors
-/// Says what is wrong, in which line, and what to write instead.
-pub(crate) fn read(command: &Command, path: &Path) -> Result<Vec<Setting>, String> {
+/// Says why it can't be read.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = std::fs::metadata(path).and_then(|metadata| {
         let is_long = metadata.len() > MAX_BYTES;
@@ -30,11 +30,14 @@ pub(crate) fn read(command: &Command, path: &Path) -> Result<Vec<Setting>, Strin
             std::fs::read_to_string(path)
         }
     });
-    let text = text.map_err(|error| format!("cannot read --config {shown}: {error}"))?;
-    parse(command, path, &text)
+    text.map_err(|error| format!("cannot read --config {shown}: {error}"))
 }
 
-fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Setting>, String> {
+/// Reads the settings in `text`, which is that of the file at `path`.
+///
+/// # Errors
+/// Says what is wrong, in which line, and what to write instead.
+pub(crate) fn parse(command: &Command, path: &Path, text: &str) -> Result<Vec<Setting>, String> {
     let at = |span: Range<usize>| format!("{}:{}", path.display(), line(text, span.start));
     let table = DeTable::parse(text).map_err(|error| {
         let why = error.message().lines().collect::<Vec<_>>().join(", ");

@@ -141,16 +141,20 @@ fn keep_alive(machine: &Machine, is_wanted: bool) -> Finding {
     const NAME: &str = "keep-alive";
     let release = machine.read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let is_new = version(&release).is_some_and(|version| version >= RESEND);
-    let (said, remedy) = match (is_new, machine.is_root) {
-        (true, true) => {
-            return Finding::ok(NAME, "with --keep-alive, a mount goes on when its daemon is killed");
-        }
-        (false, _) => {
-            ("the kernel is older than Linux 6.9, so no mount outlives its daemon", "leave out --keep-alive")
-        }
-        (true, false) => ("a mount outlives its daemon only where root mounts", "leave out --keep-alive"),
-    };
-    if is_wanted { Finding::fail(NAME, said, remedy) } else { Finding::ok(NAME, said) }
+    if !machine.is_root {
+        let said = "a mount outlives its daemon only where root mounts";
+        return if is_wanted {
+            Finding::fail(NAME, said, "leave out --keep-alive")
+        } else {
+            Finding::ok(NAME, said)
+        };
+    }
+    if is_new {
+        return Finding::ok(NAME, "with --keep-alive, a mount goes on when its daemon is killed");
+    }
+    let said = "the kernel is older than Linux 6.9: with --keep-alive, a mount goes on after `s3mount upgrade`, and not \
+                when its daemon is killed";
+    if is_wanted { Finding::warn(NAME, said, "run it on a newer one") } else { Finding::ok(NAME, said) }
 }
 
 fn device(machine: &Machine) -> Finding {
@@ -410,8 +414,14 @@ mod tests {
         let (_folder, older) = machine(&old("5.15.0"));
         check_one(&older, &[], "kernel", CheckStatus::Ok, "no passthrough");
         check_one(&older, &["--cache", "/c"], "kernel", CheckStatus::Warn, "with Linux 6.9");
-        check_one(&older, &[], "keep-alive", CheckStatus::Ok, "no mount outlives its daemon");
-        check_one(&older, &["--keep-alive"], "keep-alive", CheckStatus::Fail, "older than Linux 6.9");
+        check_one(&older, &[], "keep-alive", CheckStatus::Ok, "goes on after `s3mount upgrade`");
+        check_one(
+            &older,
+            &["--keep-alive"],
+            "keep-alive",
+            CheckStatus::Warn,
+            "not when its daemon is killed",
+        );
     }
 
     #[test]

@@ -165,6 +165,7 @@ fn mount_recorded(
         read_ahead_bytes: super::READAHEAD_BYTES,
         max_reads: 1024,
         passthrough_dirs: Vec::new(),
+        without_resend: false,
     };
     filesystem.set_readahead(super::READAHEAD_BYTES);
     let served = s3mount_fuse::serve_device(filesystem, there.into(), &config, runtime.handle());
