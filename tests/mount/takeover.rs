@@ -138,6 +138,26 @@ fn open_direct(world: &World, name: &str) -> File {
     options.read(true).custom_flags(nix::libc::O_DIRECT).open(world.path(name)).expect("a file")
 }
 
+/// A daemon may die between a look-up and what its caller asks next. The kernel does not look the name up once more then.
+#[test]
+fn a_file_that_was_only_looked_up_is_known_to_the_next_daemon() {
+    let world = World::new(server(), &["--keep-alive"]);
+    let found: Vec<_> = [&name(7), "deep/er/big"]
+        .into_iter()
+        .map(|name| {
+            let mut options = File::options();
+            options.read(true).custom_flags(nix::libc::O_PATH).open(world.path(name)).expect("a name")
+        })
+        .collect();
+    for _ in 0..2 {
+        take_over(&world, Signal::SIGKILL);
+        for (file, key) in found.iter().zip([&name(7), "deep/er/big"]) {
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+            check_file(path.as_ref(), key);
+        }
+    }
+}
+
 #[test]
 fn inodes_pages_and_open_folders_stay() {
     let world = World::counting(server(), &["--keep-alive", "--metadata-ttl", "0"]);

@@ -185,6 +185,9 @@ impl Filesystem {
             let look_up = || self.inodes.look_up(parent, prefix, name, target);
             let forget = |attr: Attr| self.inodes.forget(attr.ino, 1);
             if let Some(attr) = self.namespace.give((prefix, name), &fact, changes, look_up, forget) {
+                if self.handover.is_some() {
+                    self.inodes.note_recent(attr.ino);
+                }
                 return Ok(Entry { attr, name_ttl });
             }
             // A program of this mount has begun or ended writing the file, or a listing shows a change.

@@ -7,7 +7,8 @@
 //! - open files and open directories ([`OpenRecord`], [`OpenFolderRecord`]);
 //! - directories, because a working directory can't be looked up again;
 //! - folders that may hold no object, which no listing shows;
-//! - files that are open, or whose number is not the one that a look-up would give them ([`NodeRecord`]);
+//! - files that are open, those that were looked up last, and those whose number is not the one that a look-up would give
+//!   them ([`NodeRecord`]);
 //! - the settings that were read from a file, which may be another one by then.
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel

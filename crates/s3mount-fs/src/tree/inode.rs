@@ -10,6 +10,7 @@ pub(crate) mod draft;
 mod lost;
 mod oldest;
 mod outdated;
+mod recent;
 mod recorded;
 pub(crate) mod renamed;
 mod settling;
@@ -24,6 +25,7 @@ use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
 use self::lost::LostDraft;
+use self::recent::Recent;
 use self::settling::Settling;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
@@ -152,6 +154,8 @@ struct Tables {
     lost: HashMap<InodeNo, LostDraft>,
     /// Inodes that the kernel may know in spite of its count.
     settling: Settling,
+    /// Files that the kernel was given last, if there is to be a next daemon.
+    recent: Recent,
 }
 
 /// The hash of an inode's parent and name.
@@ -261,6 +265,7 @@ impl InodeTable {
             handover: None,
             lost: HashMap::new(),
             settling: Settling::default(),
+            recent: Recent::default(),
         };
         Self {
             tables: Mutex::new(tables),
@@ -429,6 +434,7 @@ impl InodeTable {
         if tables.lost.remove(&ino).is_some() {
             tables.record(ino);
         }
+        let is_unsure = tables.lookups(ino).is_some_and(|known| known < count);
         let is_gone = match tables.versions.get_mut(&ino) {
             Some(known) => {
                 known.lookups = known.lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
@@ -442,7 +448,7 @@ impl InodeTable {
                 }),
             },
         };
-        if !is_gone || tables.settling.keeps(ino) {
+        if !is_gone || tables.settling.keeps(ino, is_unsure) {
             return;
         }
         let draft = tables.remove(ino, self.limit);
@@ -481,6 +487,7 @@ impl Tables {
         self.versions.remove(&ino);
         self.directories.remove(&ino);
         let draft = self.drafts.remove(&ino);
+        self.recent.forget(ino);
         self.record(ino);
         self.note_forgotten(limit);
         self.give_back();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::lost::LostDraft;
+use super::recent::Noted;
 use super::{Directory, DraftNode, InodeNo, InodeTable, OpenClock, Tables, Version};
 use crate::drafts::life::Life;
 use crate::handover::Handover;
@@ -62,17 +63,26 @@ impl Tables {
         if ino == ROOT || self.lost.contains_key(&ino) {
             return;
         }
-        let is_open = handover.is_open(ino);
-        let Some(record) = self.record_of(handover, ino, is_open) else {
+        let is_needed = handover.is_open(ino) || self.recent.has(ino);
+        let Some(record) = self.record_of(handover, ino, is_needed) else {
             return handover.set_node(ino, None, false);
         };
-        handover.set_node(ino, Some(&record), is_open);
-        if is_open {
+        handover.set_node(ino, Some(&record), is_needed);
+        if is_needed {
             self.record_folders(handover, record.parent);
         }
     }
 
-    /// Records all directories above something that is open.
+    /// Notes that the kernel is given a file, for the next daemon.
+    pub(super) fn note_recent(&mut self, ino: InodeNo) {
+        if self.handover.is_none() || !self.versions.contains_key(&ino) {
+            return;
+        }
+        let Noted { is_new, dropped } = self.recent.note(ino);
+        is_new.then_some(ino).into_iter().chain(dropped).for_each(|ino| self.record(ino));
+    }
+
+    /// Records all directories above something that has to be known.
     fn record_folders(&self, handover: &Handover, mut folder: InodeNo) {
         while folder != ROOT
             && !handover.has_node(folder)
@@ -83,11 +93,11 @@ impl Tables {
         }
     }
 
-    fn record_of(&self, handover: &Handover, ino: InodeNo, is_open: bool) -> Option<NodeRecord> {
+    fn record_of(&self, handover: &Handover, ino: InodeNo, is_needed: bool) -> Option<NodeRecord> {
         let (parent, name) = self.parent_and_name(ino)?;
         let node = if let Some(version) = self.versions.get(&ino) {
             let is_found = || ino == handover.numbers().of(parent, name, Some(version.etag()), 0);
-            if !is_open && !version.may_have_old_pages && is_found() {
+            if !is_needed && !version.may_have_old_pages && is_found() {
                 return None;
             }
             KnownNode::Version {
@@ -148,9 +158,16 @@ impl InodeTable {
         tables.record(ino);
     }
 
+    /// Notes that a look-up gives an inode to the kernel.
+    pub(crate) fn note_recent(&self, ino: InodeNo) {
+        self.lock().note_recent(ino);
+    }
+
     /// Notes that an inode was opened or closed.
     pub(crate) fn record(&self, ino: InodeNo) {
-        self.lock().record(ino);
+        let mut tables = self.lock();
+        tables.note_recent(ino);
+        tables.record(ino);
     }
 
     /// Forgets the inodes that the kernel has not looked up again, once the first minute is over. The housekeeper calls it.
@@ -216,7 +233,7 @@ impl InodeTable {
                 found: None,
             };
             tables.versions.insert(ino, known);
-            tables.record(ino);
+            tables.note_recent(ino);
             if tables.note_new(ino, self.limit) {
                 self.has_too_many.notify_one();
             }

@@ -2,7 +2,8 @@
 //!
 //! How often the daemon before gave an inode to the kernel is not known. A FORGET may drop look-ups that it has counted, and
 //! come after a look-up of the same inode. So in this time no inode is forgotten, and those whose count is 0 at the end of it
-//! are. An inode that the kernel has all the same is looked up again, once (`ESTALE`).
+//! are. Later, one of which the kernel drops more look-ups than were counted is kept until the housekeeper's next round, and
+//! for as long as it is open. An inode that the kernel has all the same is looked up again, once (`ESTALE`).
 
 use crate::numbers::InodeNo;
 
@@ -22,9 +23,10 @@ impl Settling {
         self.rounds_left = ROUNDS;
     }
 
-    /// Whether an inode is kept that the kernel has forgotten, by its count.
-    pub(super) fn keeps(&mut self, ino: InodeNo) -> bool {
-        let keeps = self.rounds_left > 0;
+    /// Whether an inode is kept that the kernel has forgotten, by its count. That `is_unsure` where the kernel has dropped
+    /// more look-ups than were counted.
+    pub(super) fn keeps(&mut self, ino: InodeNo, is_unsure: bool) -> bool {
+        let keeps = self.rounds_left > 0 || is_unsure;
         if keeps {
             self.forgotten.push(ino);
         }
