@@ -198,11 +198,13 @@ impl InodeTable {
         }
         for (ino, record) in files {
             let NodeRecord { parent, name, is_newest, node } = record;
+            let is_unsure = matches!(node, KnownNode::Draft { is_saved: false, .. });
             let (etag, size, modified, may_have_old_pages) = match node {
                 KnownNode::Version { etag, size, modified, may_have_old_pages } => {
                     (etag, size, modified, may_have_old_pages)
                 }
-                // It may have been written, also around the kernel's page cache.
+                // It may have been written, also around the kernel's page cache. The store may have replaced the version since,
+                // if the daemon was killed while it published the file.
                 KnownNode::Draft { stored: Some(StoredVersion { etag, size, modified }), .. } => {
                     (etag, size, modified, true)
                 }
@@ -234,6 +236,9 @@ impl InodeTable {
             };
             tables.versions.insert(ino, known);
             tables.note_recent(ino);
+            if is_newest && is_unsure {
+                tables.outdate(parent, ino);
+            }
             if tables.note_new(ino, self.limit) {
                 self.has_too_many.notify_one();
             }
@@ -248,8 +253,21 @@ mod tests {
     use std::time::SystemTime;
 
     use super::super::settling::ROUNDS;
-    use super::{InodeTable, ROOT};
+    use super::{InodeNo, InodeTable, KnownNode, NodeRecord, ROOT, StoredVersion};
     use crate::names::Target;
+
+    #[test]
+    fn the_name_of_a_file_that_was_being_published_is_looked_up_again() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
+        let record = |name: &str, is_saved| {
+            let stored = Some(StoredVersion { etag: "1".into(), size: 1, modified: 0 });
+            let node = KnownNode::Draft { stored, is_saved };
+            NodeRecord { parent: ROOT, name: name.into(), is_newest: true, node }
+        };
+        let (saved, unsaved) = (InodeNo(100), InodeNo(101));
+        table.restore([(saved, record("saved", true)), (unsaved, record("unsaved", false))]);
+        assert_eq!([saved, unsaved].map(|ino| table.is_outdated(ino)), [false, true]);
+    }
 
     #[test]
     fn an_inode_that_is_looked_up_again_stays() {
