@@ -1,7 +1,7 @@
 //! What all requests to one bucket share: permits, the budget of retries, and numbers that differ.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::late::LateWrites;
 use crate::own::Uploads;
@@ -18,12 +18,23 @@ pub(crate) struct Door {
     pub(crate) deletes_unseen: AtomicBool,
     seed: u64,
     drawn: AtomicU64,
+    /// What the marks of all writes of this mount begin with, whatever daemon makes them: see [`Bucket::join_family`].
+    ///
+    /// [`Bucket::join_family`]: crate::Bucket::join_family
+    pub(crate) family: OnceLock<u32>,
 }
 
 impl Door {
     pub(crate) fn new(limits: Arc<Limits>, seed: u64) -> Self {
         let (budget, uploads, late) = (Arc::default(), Uploads::default(), LateWrites::default());
-        Self { budget, limits, uploads, late, deletes_unseen: false.into(), seed, drawn: AtomicU64::new(0) }
+        let (drawn, family) = (AtomicU64::new(0), OnceLock::new());
+        Self { budget, limits, uploads, late, deletes_unseen: false.into(), seed, drawn, family }
+    }
+
+    /// The number of the mark of the next write.
+    pub(crate) fn next_mark(&self) -> u64 {
+        let random = self.random();
+        self.family.get().map_or(random, |family| u64::from(*family) << 32 | random & u64::from(u32::MAX))
     }
 
     /// The next number of a sequence that differs between doors (SplitMix64).

@@ -32,7 +32,7 @@ const MOST_OF_A_KEY: usize = 16;
 #[derive(Debug)]
 struct Late {
     until: Instant,
-    /// The mark of what it writes. A deletion writes nothing.
+    /// The mark of what it writes, or what that begins with. A deletion writes nothing.
     mark: Option<Mark>,
     /// Whether it waits for the ETag of an object that was written, or copied, by one request.
     awaits_whole: bool,
@@ -93,7 +93,7 @@ impl LateWrites {
         let (Some(writes), Some(mark)) = (keys.get(key), found.object.metadata.get(MARK)) else {
             return false;
         };
-        writes.iter().any(|late| late.mark.as_ref().is_some_and(|Mark(late)| late == mark))
+        writes.iter().any(|late| late.mark.as_ref().is_some_and(|Mark(late)| mark.starts_with(late.as_str())))
     }
 }
 
@@ -106,6 +106,7 @@ mod tests {
     use s3mount_testkit::MemoryClient;
 
     use crate::WritableBucket;
+    use crate::own::MARK;
 
     const KEY: &str = "k";
 
@@ -153,6 +154,30 @@ mod tests {
         let refused = bucket.put(KEY, &body("two"), &NewObject::default(), Some(&Condition::Absent)).await;
         assert_eq!(*refused.expect_err("it is not this mount's").kind(), ErrorKind::PreconditionFailed);
         assert_eq!(client.stored(KEY).0, b"theirs");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_daemon_replaces_what_the_one_before_has_written_at_its_end() {
+        let (dead, client) = bucket();
+        dead.join_family(0x0aff_1234);
+        let first = put(&dead, "zero", Condition::Absent).await;
+        let of_file =
+            NewObject { metadata: [(MARK.to_owned(), "0000000b".to_owned())].into(), ..NewObject::default() };
+        let condition = Condition::Matches(first.etag.clone());
+        let last = dead.put(KEY, &body("one"), &of_file, Some(&condition)).await.expect("nobody else writes");
+        let next = WritableBucket::from(client.clone());
+        let refused = Some(Condition::Matches(first.etag.clone()));
+        let again = next.put(KEY, &body("two"), &NewObject::default(), refused.as_ref()).await;
+        assert_eq!(*again.expect_err("it knows of no other").kind(), ErrorKind::PreconditionFailed);
+        for other in [(0x0aff_1235, 0xb), (0x0aff_1234, 0xa)] {
+            next.expect_late(KEY, other, Some(&first.etag));
+            let again = next.put(KEY, &body("two"), &NewObject::default(), refused.as_ref()).await;
+            assert_eq!(*again.expect_err("it is another's").kind(), ErrorKind::PreconditionFailed);
+        }
+        next.expect_late(KEY, (0x0aff_1234, 0xb), Some(&first.etag));
+        let written = put(&next, "two", Condition::Matches(first.etag)).await;
+        assert_eq!(client.stored(KEY).0, b"two");
+        assert_ne!(written.etag, last.etag);
     }
 
     #[tokio::test(start_paused = true)]

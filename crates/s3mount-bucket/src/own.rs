@@ -15,6 +15,9 @@ use s3mount_object::{Description, NewObject, ObjectChecksum, UserMetadata};
 /// leave it away or keep it: it is asked for only while the write is under way.
 pub const MARK: &str = "s3mount-write";
 
+/// The number of a file has so many hexadecimal digits in a mark.
+const FILE_DIGITS: usize = 8;
+
 /// S3 takes so many bytes of names and values together.
 const MOST_METADATA: usize = 2 << 10;
 
@@ -77,10 +80,14 @@ impl Uploads {
     }
 }
 
-/// What is to be written, with a mark that is made of `random`, if there is room for one.
+/// What is to be written, with a mark that is made of `random`, if there is room for one. What the caller has put there,
+/// the number of the file, goes into the middle: see [`Bucket::expect_late`](crate::Bucket::expect_late).
 pub(crate) fn marked(random: u64, object: &NewObject) -> (NewObject, Option<Mark>) {
     let mut object = object.clone();
-    let mark = format!("{random:016x}");
+    let mut mark = format!("{random:016x}");
+    if let Some(file) = object.metadata.get(MARK).filter(|file| file.len() == FILE_DIGITS) {
+        mark.insert_str(8, file);
+    }
     object.metadata.insert(MARK.to_owned(), mark.clone());
     if len(&object.metadata) > MOST_METADATA {
         object.metadata.remove(MARK);

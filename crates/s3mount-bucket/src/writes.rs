@@ -26,6 +26,36 @@ pub enum Deleted {
 }
 
 impl<C: ObjectWriter + ?Sized> Bucket<C> {
+    /// Has the marks of all writes from now on begin with this number, which all daemons of a mount have in common. It can
+    /// be set once.
+    pub fn join_family(&self, family: u32) {
+        // A second one changes nothing.
+        let _ = self.door.family.set(family);
+    }
+
+    /// Another daemon of this `family` may have had a write of `key` under way when it died, for the file with this number,
+    /// which changes only the version `awaited`: a write that meets it replaces it, as one of its own that the store has
+    /// done late. Writes for a file have its number, in 8 hexadecimal digits, as the metadata [`MARK`].
+    pub fn expect_late(&self, key: &str, (family, file): (u32, u32), awaited: Option<&ETag>) {
+        self.door.late.note(key, Some(Mark(format!("{family:08x}{file:08x}"))), awaited);
+    }
+
+    /// The version at `key`, if it is one of those that are [expected](Self::expect_late).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn late_version(&self, key: &str) -> Result<Option<ObjectId>, ObjectError> {
+        if !self.door.late.may_come(key) {
+            return Ok(None);
+        }
+        match self.describe_marked(key).await {
+            Ok(found) if self.door.late.is_one(key, &found) => Ok(Some(ObjectId::new(key, found.meta.etag))),
+            Ok(_) => Ok(None),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes an object whole (PutObject). Where the store may still carry out an earlier write of the key, it is
     /// an upload of one part instead: see [`late`](crate::late).
     ///
@@ -41,7 +71,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         if self.must_be_parts(key, body.len()) {
             return self.put_as_upload(key, body, object, condition).await;
         }
-        let (object, mark) = &marked(self.door.random(), object);
+        let (object, mark) = &marked(self.door.next_mark(), object);
         let own = Own { mark: mark.clone(), size: body.len(), checksum: body.checksum() };
         let put = |condition: Option<Condition>| async move {
             let mut is_unknown = false;
@@ -98,7 +128,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         has_checksums: bool,
         is_unknown: &mut bool,
     ) -> Result<UploadId, ObjectError> {
-        let (object, mark) = marked(self.door.random(), object);
+        let (object, mark) = marked(self.door.next_mark(), object);
         let attempt = || self.client.create_upload(key, &object, has_checksums);
         let created = self.send_noting(Operation::CreateMultipartUpload, (key, 0), attempt, is_unknown).await;
         let upload = created?;
@@ -208,7 +238,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        let (object, mark) = &marked(self.door.random(), object);
+        let (object, mark) = &marked(self.door.next_mark(), object);
         let own = Own { mark: mark.clone(), size, checksum: None };
         let copy = |condition: Option<Condition>| async move {
             let mut is_unknown = false;

@@ -18,6 +18,7 @@ mod copy;
 mod describe;
 mod gather;
 mod keep;
+mod late;
 mod load;
 mod publish;
 mod read;
@@ -66,6 +67,11 @@ pub struct Draft {
     line: Line,
     /// The number of that part.
     line_of: AtomicU32,
+    /// The versions that the draft was made of, one after another, if the process before may have replaced the last one by
+    /// a publication of this draft.
+    late_of: Mutex<Vec<ObjectId>>,
+    /// The file's number in the marks of its publications.
+    number: OnceLock<u32>,
     /// Who is told of each change.
     keeper: OnceLock<Arc<dyn KeptChanges>>,
 }
@@ -85,6 +91,8 @@ impl Draft {
             held: Arc::default(),
             line,
             line_of: AtomicU32::default(),
+            late_of: Mutex::default(),
+            number: OnceLock::new(),
             keeper: OnceLock::new(),
         })
     }
@@ -96,6 +104,10 @@ impl Draft {
 
     fn state(&self) -> MutexGuard<'_, DraftState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn late_of(&self) -> MutexGuard<'_, Vec<ObjectId>> {
+        self.late_of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cuts of the file, which are fixed once an upload has begun.
@@ -142,6 +154,7 @@ impl Draft {
             (state.key, state.condition) = (key.to_owned(), condition);
             state.changes += 1;
         }
+        self.forget_late();
         self.give_up_keeping();
         self.leave_old_upload();
     }

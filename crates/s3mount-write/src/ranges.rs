@@ -70,9 +70,9 @@ mod tests {
             let (start, len) = (step * 7_919 % 37, step * 104_729 % 11);
             let (end, is_added) = ((start + len).min(40), step * 31 % 5 < 3);
             if is_added {
-                ranges.add(start, end)
+                ranges.add(start, end);
             } else {
-                ranges.remove(start, end)
+                ranges.remove(start, end);
             }
             bytes[start as usize..end as usize].fill(is_added);
             let all: Vec<_> = ranges.iter().collect();

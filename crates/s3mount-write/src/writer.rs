@@ -106,7 +106,8 @@ impl Writer {
 
     /// Goes on with a draft that the process before has left. It has changed, and `condition` must hold for `key` when it
     /// is published. What it has beside its bytes is what [`edit`](Self::edit) says, or [`create`](Self::create). Its
-    /// [keeper](Draft::keep) knows what is kept already, and is told only of what changes from now on.
+    /// [keeper](Draft::keep) knows what is kept already, and is told only of what changes from now on. If the process before
+    /// has published it at its end, the bucket has to [expect](s3mount_bucket::Bucket::expect_late) that.
     pub fn go_on(
         &self,
         key: &str,
@@ -121,8 +122,11 @@ impl Writer {
         // Without a spool it is read from there, and no more is written.
         let spool = self.0.spool.clone();
         let spool = spool.unwrap_or_else(|| Spool::new(SpoolConfig::in_directory(Path::new(""), 0)));
+        let base = kept.base.as_ref().map(|(version, _)| version.clone());
         let state = DraftState::of_kept(key, kept, &spool, self.0.now());
-        self.begin(DraftState { object, unknown, condition, ..state })
+        let draft = self.begin(DraftState { object, unknown, condition, ..state });
+        draft.expect_late(base);
+        draft
     }
 
     /// Frees a key for another file. A file that had it before, and was renamed while it was written, may have bytes in

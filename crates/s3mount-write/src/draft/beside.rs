@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use s3mount_bucket::MARK;
 use s3mount_object::{ErrorKind, NewObject, ObjectError, ObjectId};
 
 use super::Draft;
@@ -34,7 +35,16 @@ impl Draft {
             state.has_kept_tags = tags.is_some();
             state.object.tags = tags.or(state.object.tags.take());
         }
-        Ok(self.state().object.clone())
+        let object = self.state().object.clone();
+        Ok(self.numbered(object))
+    }
+
+    /// What an object is to have beside its bytes, with the file's number.
+    pub(super) fn numbered(&self, mut object: NewObject) -> NewObject {
+        if let Some(number) = self.number.get() {
+            object.metadata.insert(MARK.to_owned(), format!("{number:08x}"));
+        }
+        object
     }
 
     fn unknown(&self) -> Option<Unknown> {

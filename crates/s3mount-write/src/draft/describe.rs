@@ -73,7 +73,7 @@ impl Draft {
     pub(super) async fn describe_anew(&self, version: &ObjectId) -> Result<Written, WriteError> {
         let (size, object) = {
             let state = self.state();
-            (state.size(), state.object.clone())
+            (state.size(), self.numbered(state.object.clone()))
         };
         if size > MOST_COPIED {
             // Several copies of pieces side by side take less time, and S3 copies no more than 5 GiB at once.

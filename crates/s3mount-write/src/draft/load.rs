@@ -4,7 +4,7 @@
 //! have brought there are dropped when memory is short.
 
 use bytes::Bytes;
-use s3mount_object::{ByteRange, PartBuffer};
+use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 
 use super::Draft;
 use crate::WriteError;
@@ -69,10 +69,22 @@ impl Draft {
         buffer: impl Fn() -> F,
     ) -> Result<Bytes, WriteError> {
         let range = ByteRange::new(place.offset, place.offset + len);
-        let got = self.shared.store.bucket.get(&place.object, range, buffer).await;
-        got.map_err(|error| match error {
-            WriteError::Object(error) => WriteError::of_source(error),
-            error => error,
-        })
+        let got = |object: ObjectId| {
+            let buffer = &buffer;
+            async move {
+                let got = self.shared.store.bucket.get(&object, range, buffer).await;
+                got.map_err(|error| match error {
+                    WriteError::Object(error) => WriteError::of_source(error),
+                    error => error,
+                })
+            }
+        };
+        match got(place.object.clone()).await {
+            Err(error @ WriteError::SourceGone(_)) => match self.late_in_place_of(&place.object).await {
+                Some(late) => got(late).await,
+                None => Err(error),
+            },
+            got => got,
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Written};
 
 use super::Draft;
-use crate::WriteError;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
+use crate::{Intent, Noted, WriteError};
 
 /// What is published, and where.
 #[derive(Clone, Debug)]
@@ -61,7 +61,9 @@ impl Draft {
 
     /// Publishes while it is its turn.
     async fn publish_alone(&self) -> Result<Published, WriteError> {
-        let target = {
+        // What the version has beside its bytes is asked of the one that is there.
+        self.find_late().await;
+        let mut target = {
             let state = self.state();
             state.check()?;
             if let Some((changes, published)) = &state.published
@@ -71,7 +73,13 @@ impl Draft {
             }
             Target { key: state.key.clone(), condition: state.condition.clone(), changes: state.changes }
         };
-        let published = self.publish_at(&target).await.map_err(|error| self.fail(error))?;
+        let mut published = self.publish_at(&target).await;
+        if matches!(published, Err(WriteError::SourceGone(_))) && self.find_late().await.is_some() {
+            target.condition = self.state().condition.clone();
+            published = self.publish_at(&target).await;
+        }
+        let published = published.map_err(|error| self.fail(error))?;
+        self.forget_late();
         self.end_line();
         self.shared.metrics.published.inc();
         self.shared.written.note(&published.object);
@@ -159,13 +167,19 @@ impl Draft {
             let _permit = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;
             let bucket = &self.shared.store.bucket;
+            // Then it is an upload, whose id only the bucket knows.
+            let noted = bucket.must_be_parts(key, size).then(|| {
+                let intent = Intent::Upload { key: key.to_owned(), id: None };
+                self.shared.config.journal.note(self.shared.now(), intent)
+            });
             let written = match bucket.put(key, &body, &object, condition).await {
                 Err(error) if self.leaves_tags(&error) => {
-                    bucket.put(key, &body, &self.beside().await?, condition).await?
+                    bucket.put(key, &body, &self.beside().await?, condition).await
                 }
-                written => written?,
+                written => written,
             };
-            (body, written)
+            noted.into_iter().for_each(Noted::done);
+            (body, written?)
         };
         compare(key, body.checksum(), &written)?;
         self.shared.metrics.uploaded_bytes.add(size);

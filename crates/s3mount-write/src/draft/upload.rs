@@ -78,7 +78,12 @@ impl Draft {
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {
-            let copied = self.copy(part, &object, range).await;
+            let mut copied = self.copy(part, &object, range).await;
+            if matches!(copied, Err(WriteError::SourceGone(_)))
+                && let Some(late) = self.late_in_place_of(&object).await
+            {
+                copied = self.copy(part, &late, range).await;
+            }
             self.end(part, copied);
         });
         true
