@@ -184,7 +184,9 @@ fn inodes_pages_and_open_folders_stay() {
 
 #[test]
 fn what_was_acknowledged_is_there_and_an_open_file_fails() {
-    let world = World::new(server(), &["--keep-alive", "--allow=all"]);
+    let world = World::new(server().object(BUCKET, "stored", "text"), &["--keep-alive", "--allow=all"]);
+    let forgotten = File::options().write(true).open(world.path("stored")).expect("a file");
+    forgotten.write_all_at(b"only in memory", 0).expect("memory");
     for round in 0..rounds(2) {
         let file = |what: &str| format!("{what}-{round}");
         world.write(&file("kept"), "kept");
@@ -212,6 +214,105 @@ fn what_was_acknowledged_is_there_and_an_open_file_fails() {
         assert_eq!(world.read(&file("open")), b"again");
         thread::sleep(APART);
     }
+    let error =
+        nix::unistd::close(forgotten).expect_err("its bytes are lost, however many daemons there were since");
+    assert_eq!(error, nix::errno::Errno::EIO);
+    assert_eq!(world.read("stored"), b"text");
+}
+
+/// A file whose bytes are all stored needs no spool: a log that was synced, or one that was only opened.
+#[test]
+fn who_has_saved_all_that_he_wrote_goes_on() {
+    let world = World::new(server().object(BUCKET, "kept", "first"), &["--keep-alive", "--allow=all"]);
+    let open = |name: &str, options: &mut fs::OpenOptions| options.open(world.path(name)).expect("a file");
+    let mut log = open("log", File::options().append(true).create(true));
+    let patched = open("kept", File::options().read(true).write(true));
+    let mut expected = String::new();
+    for round in 0..rounds(2) {
+        for line in [format!("line {round}\n"), format!("and another one of {round}\n")] {
+            log.write_all(line.as_bytes()).expect("a write");
+            expected.push_str(&line);
+        }
+        log.sync_all().expect("it is stored");
+        take_over(&world, Signal::SIGKILL);
+        assert_eq!(world.read("log"), expected.as_bytes());
+        thread::sleep(APART);
+    }
+    patched.write_all_at(b"F", 0).expect("a write");
+    log.write_all(b"the end").expect("a write");
+    nix::unistd::close(log).expect("it is stored");
+    nix::unistd::close(patched).expect("it is stored");
+    let stored = |name: &str| world.server.stored(BUCKET, name).expect("an object").bytes();
+    assert_eq!(String::from_utf8_lossy(&stored("log")), format!("{expected}the end"));
+    assert_eq!(stored("kept"), b"First");
+}
+
+/// What was written lies in the spool, so the next daemon goes on with it.
+#[test]
+fn who_writes_goes_on_where_there_is_a_spool() {
+    let spool = TempDir::new().expect("a folder");
+    let flag = spool.path().display().to_string();
+    let flags = ["--keep-alive", "--allow=all", "--write-spool", &flag, "--memory-limit", "128MiB"];
+    let world = World::new(server().object(BUCKET, "old", vec![7; 3 << 20]), &flags);
+    let create = |name: &str| {
+        File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(world.path(name))
+            .expect("a file")
+    };
+    let (mut long, patched, emptied) = (create("long"), create("patched"), create("old"));
+    let appended = File::options().append(true).open(world.path("small/00000")).expect("a file");
+    let (mut lines, mut changed) = (content("small/00000", 0, FILE_BYTES as usize), vec![0_u8; 4 << 20]);
+    let mut written = 0;
+    for round in 0..rounds(3) {
+        for piece in 0..20 {
+            let bytes: Vec<u8> = (0..MIB / 8).map(|at| mix(written + at) as u8).collect();
+            written += bytes.len() as u64;
+            long.write_all(&bytes).expect("a write");
+            let at = mix(piece + 100 * round as u64) % (changed.len() as u64 - 1000);
+            patched.write_all_at(&[piece as u8; 777], at).expect("a write");
+            changed[at as usize..at as usize + 777].fill(piece as u8);
+            let line = format!("{round} {piece}\n");
+            (&appended).write_all(line.as_bytes()).expect("a write");
+            lines.extend_from_slice(line.as_bytes());
+        }
+        patched.set_len(changed.len() as u64).expect("a length");
+        emptied.write_all_at(format!("round {round}").as_bytes(), 10 * round as u64).expect("a write");
+        assert_eq!(kept_files(&world, &flag), 4);
+        take_over(&world, Signal::SIGKILL);
+        // A program that is started closes what it has inherited, and that completes nothing.
+        assert!(Command::new("/bin/true").status().expect("a program").success());
+        assert_eq!(world.read("patched"), changed, "round {round}");
+        assert_eq!(world.read("small/00000"), lines, "round {round}");
+        assert!(world.server.stored(BUCKET, "long").is_none(), "nobody has closed it");
+        thread::sleep(APART);
+    }
+    assert_eq!(fs::read_dir(spool.path()).expect("a folder").count(), 0, "the files have no names");
+    let (has_made_way, text) = upgrade(&world);
+    assert!(has_made_way, "it need not wait for who writes: {text}");
+    for file in [long, patched, emptied, appended] {
+        nix::unistd::close(file).expect("it is stored");
+    }
+    let stored = |name: &str| world.server.stored(BUCKET, name).expect("an object").bytes();
+    let expected: Vec<u8> = (0..written).map(|at| mix(at) as u8).collect();
+    assert!(stored("long") == expected, "each byte of it");
+    assert!(stored("patched") == changed && stored("small/00000") == lines);
+    let text: Vec<String> = (0..rounds(3)).map(|round| format!("round {round}")).collect();
+    let rows = stored("old")
+        .chunks(10)
+        .map(|row| String::from_utf8_lossy(row).trim_end_matches('\0').to_owned())
+        .collect::<Vec<_>>();
+    assert_eq!(rows, text);
+    wait_for("the holder gives them back", || kept_files(&world, &flag) == 0);
+}
+
+/// How many files of the `spool` the holder of a mount has open.
+fn kept_files(world: &World, spool: &str) -> usize {
+    let open = fs::read_dir(format!("/proc/{}/fd", world.mount.pid())).expect("the holder").flatten();
+    open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|path| path.starts_with(spool))).count()
 }
 
 /// Makes, renames, removes and reads files of one folder, and counts how often, in a file elsewhere.

@@ -14,6 +14,7 @@
 mod attributes;
 pub(crate) mod cuts;
 pub(crate) mod detached;
+mod kept;
 pub(crate) mod life;
 pub(crate) mod logs;
 pub(crate) mod underway;
@@ -49,6 +50,10 @@ pub(crate) struct DraftFile {
     ino: AtomicU64,
     /// Whether it may have changes that are not published, as the next daemon is told.
     is_changing: AtomicBool,
+    /// Whether its changes are noted for the next daemon, and whether that can go on with what has changed since it was
+    /// published last.
+    is_noted: AtomicBool,
+    is_kept: AtomicBool,
     /// The waiting WRITEs.
     pub(crate) underway: Arc<Underway>,
 }
@@ -149,6 +154,8 @@ impl DraftFile {
             turn: Arc::default(),
             ino: AtomicU64::new(0),
             is_changing: AtomicBool::new(false),
+            is_noted: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             underway: Underway::new(),
         })
     }
@@ -335,6 +342,8 @@ impl DraftFile {
         let mut state = self.lock();
         (state.object, state.replaced) = (Some(object.clone()), None);
         state.writers.note_published();
+        drop(state);
+        self.is_kept.store(self.is_noted.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Notes whether a change is about to begin, or all are published, in the draft's turn. Returns what it was before.
@@ -399,7 +408,9 @@ impl DraftFile {
 
     /// Ends the draft because its name is gone, or refers to another file.
     pub(crate) fn unlink(&self) {
-        self.lock().end = End::Unlinked;
+        let mut state = self.lock();
+        state.end = End::Unlinked;
+        state.draft.forget_late();
     }
 
     /// Ends the draft because it can't be published, unless it has ended. Returns whether it has ended just now.

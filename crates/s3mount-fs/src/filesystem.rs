@@ -23,6 +23,7 @@ mod folders;
 mod followed;
 mod handing_over;
 mod housekeeping;
+mod keeping;
 mod links;
 mod markers;
 mod modes;
@@ -129,6 +130,7 @@ impl Filesystem {
     #[must_use]
     pub fn with_writes(mut self, writes: Writes) -> Self {
         self.writing.writes = Some(writes);
+        self.join_family();
         self
     }
 

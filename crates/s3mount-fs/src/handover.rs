@@ -9,38 +9,50 @@
 //! - folders that may hold no object, which no listing shows;
 //! - files that are open, those that were looked up last, and those whose number is not the one that a look-up would give
 //!   them ([`NodeRecord`]);
+//! - what of files that are being written lies in the spool ([`SpoolRecord`](record::SpoolRecord));
 //! - the settings that were read from a file, which may be another one by then.
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
 //! looks the name up again and gets the number that it knows, and its pages stay.
 //!
+//! - [`drafts`]: notes of files that are being written;
 //! - [`error`]: why it can't be taken over;
 //! - [`log`]: the file;
-//! - [`record`]: what the records say.
+//! - [`record`]: what the records say;
+//! - [`spooled`]: files that are being written and that the next daemon goes on with.
 
+mod drafts;
 mod error;
 mod log;
 pub(crate) mod record;
+pub(crate) mod spooled;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, OnceLock};
 
+use s3mount_write::SpoolBytes;
 use sha2::{Digest as _, Sha256};
 
 pub use self::error::HandoverError;
 use self::log::{Key, Log, Said};
 use self::record::{
-    KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER, OpenAs,
-    OpenFolderRecord, OpenRecord, Record, SESSION, SETTINGS,
+    APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER,
+    OpenAs, OpenFolderRecord, OpenRecord, Record, SESSION, SETTINGS,
 };
-use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
+pub use self::spooled::SpoolKeeper;
+use self::spooled::Spooled;
+use crate::numbers::{AppendId, FIRST_FREE, FileHandle, InodeNo, ROOT};
 use crate::sync::{Mutex, MutexGuard, lock};
 use s3mount_names::FolderNote;
 
 /// The most directories that have a record, the most folders without objects that have one, and the most files that have
 /// one without being open.
 const MOST_NODES: usize = 100_000;
+
+/// The last requests that append have a record. So many have no answer at no moment.
+const MOST_APPENDS: u64 = 1024;
 
 /// The numbers of inodes: keyed hashes of what they stand for.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +77,13 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    /// What the marks of a mount's writes begin with.
+    fn family(self) -> u32 {
+        (self.of(ROOT, "", Some("marks"), 0).0 >> 16) as u32
+    }
+}
+
 /// The number of a folder's record.
 fn folder_number(prefix: &str, name: &str) -> u64 {
     let hash = Sha256::new().chain_update(prefix).chain_update("/").chain_update(name).finalize();
@@ -84,6 +103,7 @@ struct Records {
     files: usize,
     /// The kind of each node's record: whether it is a folder.
     nodes: HashMap<InodeNo, bool>,
+    spooled: Spooled,
     /// A record could not be written: nothing is written any more.
     is_broken: bool,
 }
@@ -94,12 +114,19 @@ pub struct Handover {
     records: Mutex<Records>,
     numbers: Numbers,
     first_handle: FileHandle,
+    /// Requests that the daemon before had, and that have appended their bytes.
+    appended: OnceLock<HashSet<AppendId>>,
+    /// What the marks of the daemon's writes begin with that was there before.
+    family_before: u32,
+    keeper: OnceLock<Arc<dyn SpoolKeeper>>,
 }
 
 /// What the daemon before has left.
 #[derive(Debug, Default)]
 pub struct Left {
     pub(crate) records: Vec<Record>,
+    /// Files of the spool, by their numbers.
+    pub(crate) files: HashMap<u64, Arc<dyn SpoolBytes>>,
 }
 
 impl Left {
@@ -125,7 +152,7 @@ impl Left {
         self.records.iter().filter_map(|record| match record {
             Record::Open(_, open) => match open.as_what {
                 OpenAs::Passthrough(backing) => backing.map(|id| (open.ino, Some(id))),
-                OpenAs::Object { .. } | OpenAs::Draft { .. } => Some((open.ino, None)),
+                OpenAs::Object { .. } | OpenAs::Draft(_) | OpenAs::Lost => Some((open.ino, None)),
                 OpenAs::Own => None,
             },
             _ => None,
@@ -161,9 +188,11 @@ impl Handover {
             local_folders: 0,
             files: 0,
             nodes: HashMap::new(),
+            spooled: Spooled::default(),
             is_broken: false,
         };
-        Self { records: Mutex::new(records), numbers, first_handle }
+        let (family_before, keeper, appended) = (numbers.family(), OnceLock::new(), OnceLock::new());
+        Self { records: Mutex::new(records), numbers, first_handle, appended, family_before, keeper }
     }
 
     /// Takes over what the daemon before has left in `file`. `seed` is for numbers that have to be new ones.
@@ -172,6 +201,7 @@ impl Handover {
     /// `OtherVersion`, `NoLog`, `NoRecord`, or those of reading the file. The file is unchanged then.
     pub fn open(file: File, seed: [u8; 16]) -> Result<(Self, Left), HandoverError> {
         let (mut log, said, mut records) = read(file)?;
+        let family_before = Numbers(log.seed()).family();
         match said {
             Said::All => {}
             Said::Some => log.reseed(seed, true)?,
@@ -182,8 +212,10 @@ impl Handover {
             }
         }
         // The kernel may yet close handles that the daemon before has given, so no handle is used again.
-        let handover = Self::new(log, FileHandle(Numbers(seed).of(ROOT, "", None, 0).0));
+        let first_handle = FileHandle(Numbers(seed).of(ROOT, "", None, 0).0);
+        let handover = Self { family_before, ..Self::new(log, first_handle) };
         let mut counts = handover.lock();
+        counts.spooled = Spooled::of(&records);
         for record in &records {
             match record {
                 Record::Node(ino, node) => counts.count(*ino, Some(node.node == KnownNode::Folder)),
@@ -193,11 +225,15 @@ impl Handover {
                     *counts.open.entry(*ino).or_default() += 1;
                 }
                 Record::LocalFolder(_) => counts.local_folders += 1,
-                Record::Session(_) | Record::Settings(_) => {}
+                Record::Session(_)
+                | Record::Settings(_)
+                | Record::Spool(..)
+                | Record::SpoolRange(..)
+                | Record::Append(_) => {}
             }
         }
         drop(counts);
-        Ok((handover, Left { records }))
+        Ok((handover, Left { records, ..Left::default() }))
     }
 
     /// What a daemon that is alive leaves, if it ends now.
@@ -206,7 +242,7 @@ impl Handover {
     /// As of [`open`](Self::open).
     pub fn look(file: File) -> Result<Left, HandoverError> {
         let (_, _, records) = read(file)?;
-        Ok(Left { records })
+        Ok(Left { records, ..Left::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {
@@ -216,6 +252,16 @@ impl Handover {
     /// The numbers of inodes.
     pub(crate) fn numbers(&self) -> Numbers {
         self.numbers
+    }
+
+    /// What the marks of this daemon's writes begin with.
+    pub(crate) fn family(&self) -> u32 {
+        self.numbers.family()
+    }
+
+    /// What the marks of the daemon's writes begin with that was there before.
+    pub(crate) fn family_before(&self) -> u32 {
+        self.family_before
     }
 
     /// The first handle of an open file, and of an open directory.
@@ -298,6 +344,24 @@ impl Handover {
         };
         records.local_folders += usize::from(!records.log.has(key));
         records.put(key, &LocalFolderRecord::bytes(prefix, name, note));
+    }
+
+    /// Notes that a request is about to append bytes, which then end at the offset `end`.
+    pub(crate) fn note_append(&self, id: AppendId, ino: InodeNo, end: u64) {
+        // The kernel's numbers are even. A request that has its answer never comes again.
+        let place = id.0 / 2 % MOST_APPENDS;
+        self.lock().put((APPEND, place), &AppendRecord { id, ino, end }.bytes());
+    }
+
+    /// Notes which requests have appended their bytes before this daemon began. It can be set once.
+    pub(crate) fn set_appended(&self, appended: HashSet<AppendId>) {
+        // A second one changes nothing.
+        let _ = self.appended.set(appended);
+    }
+
+    /// Whether a request that comes again has appended its bytes.
+    pub(crate) fn has_appended(&self, id: AppendId) -> bool {
+        self.appended.get().is_some_and(|appended| appended.contains(&id))
     }
 
     /// The bytes of the records that count.

@@ -6,9 +6,20 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeNo(pub u64);
 
+impl InodeNo {
+    /// The number of a file in the marks of its writes.
+    pub(crate) fn in_marks(self) -> u32 {
+        (self.0 ^ self.0 >> 32) as u32
+    }
+}
+
 /// The number of an open file, or of an open directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
+
+/// The kernel's number of a request that appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AppendId(pub u64);
 
 /// A place between two names of an open directory. The first is [`DirOffset::START`]; each name has the place after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use crate::drafts::logs::Logs;
 use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
-use crate::numbers::InodeNo;
+use crate::numbers::{AppendId, InodeNo};
 use crate::open::reader_slot::ReaderSlot;
 use crate::tree::tree_locks::TreeLocks;
 
@@ -192,7 +192,7 @@ pub(crate) enum To {
     /// At this offset.
     Offset(u64),
     /// At the end that the file has by then.
-    End,
+    End(Option<AppendId>),
     /// At this offset, up to the end that the file has by then: the bytes are pages of a map.
     Pages(u64),
 }
@@ -203,7 +203,7 @@ impl To {
     pub(crate) fn range(self, size: impl FnOnce() -> u64, len: usize) -> (u64, usize) {
         match self {
             To::Offset(offset) => (offset, len),
-            To::End => (size(), len),
+            To::End(_) => (size(), len),
             To::Pages(offset) => {
                 let room = usize::try_from(size().saturating_sub(offset)).unwrap_or(usize::MAX);
                 (offset, len.min(room))

@@ -11,6 +11,7 @@
 //! kernel, counts as dead.
 #![expect(unsafe_code, reason = "a process that is started with open files")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -39,7 +40,8 @@ use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
 
 use super::keeper::{
-    BEFORE, DEVICE, HOLDER, LAST_WORDS, MADE_WAY, MOUNT, ONLY_PLANNED, OOM_SCORE, OOM_SCORE_FILE, STATE,
+    BEFORE, DEVICE, HOLDER, LAST_WORDS, MADE_WAY, MOUNT, ONLY_PLANNED, OOM_SCORE, OOM_SCORE_FILE, SPOOL,
+    SPOOL_FILES, STATE,
 };
 use super::{logging, manager, warden};
 use crate::stat::Stat;
@@ -96,7 +98,7 @@ impl Program {
     fn start_within(
         &self,
         limit: Duration,
-        kept: &[&OwnedFd],
+        kept: (&[&OwnedFd], &str),
         ended: Option<&str>,
         score: Option<&str>,
     ) -> io::Result<Pid> {
@@ -109,8 +111,13 @@ impl Program {
         }
     }
 
-    /// Starts a daemon, which inherits `kept`.
-    fn start(&self, kept: &[&OwnedFd], ended: Option<&str>, score: Option<&str>) -> io::Result<Pid> {
+    /// Starts a daemon, which inherits `kept`. The last of these are `files` of the spool.
+    fn start(
+        &self,
+        (kept, files): (&[&OwnedFd], &str),
+        ended: Option<&str>,
+        score: Option<&str>,
+    ) -> io::Result<Pid> {
         let mut command = Command::new(&self.path);
         if let Some((program, args)) = self.args.split_first() {
             command.arg0(program).args(args);
@@ -120,15 +127,14 @@ impl Program {
             command.current_dir(folder);
         }
         // High numbers, so that none is in the place of another.
-        let mut highest = FIRST + 8;
-        highest = highest.max(self.passed.unwrap_or_default() + 1);
+        let highest = FIRST.max(self.passed.unwrap_or_default() + 1) + kept.len() as RawFd + 1;
         let sources: Vec<OwnedFd> =
             kept.iter().map(|kept| duplicate(kept, highest)).collect::<io::Result<_>>()?;
         // The descriptor that was passed on keeps its number.
         let first = self.passed.map_or(FIRST, |passed| passed.max(FIRST) + 1);
         let numbers: Vec<RawFd> = sources.iter().map(|source| source.as_raw_fd()).collect();
         command.env(HOLDER, format!("{first}-{}", first as usize + numbers.len()));
-        command.env_remove("NOTIFY_SOCKET").env_remove("FDSTORE");
+        command.env(SPOOL_FILES, files).env_remove("NOTIFY_SOCKET").env_remove("FDSTORE");
         match ended {
             Some(ended) => command.env(BEFORE, ended),
             None => command.env_remove(BEFORE),
@@ -169,6 +175,8 @@ fn duplicate(file: &OwnedFd, least: RawFd) -> io::Result<OwnedFd> {
 struct Told {
     device: Option<OwnedFd>,
     state: Option<OwnedFd>,
+    /// Files of the spool, by their numbers.
+    files: BTreeMap<u64, OwnedFd>,
     mount: Option<u64>,
     is_ready: bool,
     /// Only a daemon that has made way can be followed by another.
@@ -182,6 +190,7 @@ impl Told {
     /// open.
     fn take_down(&mut self) -> anyhow::Result<()> {
         (self.device, self.state) = (None, None);
+        self.files.clear();
         let Some(mount) = self.mount.and_then(by_id) else { return Ok(()) };
         // A thread of a dead daemon may wait in the kernel, and has the device open, too. Without it, nobody waits.
         let _ = warden::abort(&mount);
@@ -245,10 +254,12 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let (mut told, mut deaths, mut ended) = (Told::default(), Vec::new(), None);
     loop {
-        let kept: Vec<_> =
+        let mut kept: Vec<_> =
             [Some(&theirs), told.device.as_ref(), told.state.as_ref()].into_iter().flatten().collect();
+        kept.extend(told.files.values());
+        let files = told.files.keys().map(u64::to_string).collect::<Vec<_>>().join(",");
         let before = ended.map(Ended::text);
-        let daemon = program.start_within(START_LIMIT, &kept, before.as_deref(), score.as_deref());
+        let daemon = program.start_within(START_LIMIT, (&kept, &files), before.as_deref(), score.as_deref());
         let daemon = match daemon {
             Ok(daemon) => daemon,
             Err(error) => {
@@ -399,7 +410,12 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
                 match name {
                     DEVICE => told.device = file,
                     STATE => told.state = file,
-                    _ => {}
+                    name => match (name.strip_prefix(SPOOL).and_then(|number| number.parse().ok()), file) {
+                        (Some(number), Some(file)) => drop(told.files.insert(number, file)),
+                        // It is to be removed.
+                        (Some(number), None) => drop(told.files.remove(&number)),
+                        (None, _) => {}
+                    },
                 }
             }
             Some((MOUNT, id)) => told.mount = id.parse().ok(),

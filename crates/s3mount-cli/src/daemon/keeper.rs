@@ -1,22 +1,25 @@
 //! Who keeps the mount should this daemon end: the holder that `--keep-alive` starts, or systemd.
 //!
-//! Both keep two descriptors, the device and the file with what the kernel was given, and give them to the next daemon.
+//! Both keep the device, the file with what the kernel was given, and files of the spool, and give them to the next daemon.
 //! Both are told by the datagrams of sd_notify(3). The holder takes them on a socket that the daemon inherits, and the
-//! daemon finds what was kept on the descriptors after that socket; systemd has names for both (`FDSTORE`, `LISTEN_FDS`).
+//! daemon finds what was kept on the descriptors after that socket; systemd has names for all (`FDSTORE`, `LISTEN_FDS`).
 #![expect(unsafe_code, reason = "numbers become open files")]
 
+use std::collections::HashMap;
 use std::env::var;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, send, sendmsg};
 use rustix::fs::{MemfdFlags, memfd_create};
-use s3mount_fs::{Handover, Left};
+use s3mount_fs::{Handover, Left, SpoolKeeper};
 use s3mount_fuse::{KeptSession, Mount};
+use s3mount_write::{SpoolBytes, kept_file};
 
 use super::manager;
 
@@ -32,6 +35,9 @@ pub(super) const MADE_WAY: &str = "has made way for another program";
 /// Tells the daemon the out-of-memory score that it had before its holder lowered its own.
 pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
 
+/// Tells the next daemon the numbers of the spool's files, which are the last descriptors.
+pub(super) const SPOOL_FILES: &str = "S3MOUNT_SPOOL_FILES";
+
 /// What the holder is told beside what sd_notify(3) knows: the kernel's number of the mount, that only a daemon which has
 /// made way can be followed by another, and why a daemon can't start.
 pub(super) const MOUNT: &str = "X_MOUNT";
@@ -41,9 +47,10 @@ pub(super) const LAST_WORDS: &str = "X_LAST_WORDS";
 /// The most lines of an error that the holder is told.
 const LAST_LINES: usize = 3;
 
-/// The names of the kept descriptors.
+/// The names of the kept descriptors. The number of a file of the spool follows its name.
 pub(super) const DEVICE: &str = "s3mount-device";
 pub(crate) const STATE: &str = "s3mount-state";
+pub(super) const SPOOL: &str = "s3mount-spool-";
 
 /// Where a process sets its out-of-memory score.
 pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
@@ -53,21 +60,24 @@ pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 pub(crate) struct Kept {
     pub(crate) device: OwnedFd,
     pub(crate) state: File,
+    /// Files of the spool, by their numbers.
+    files: HashMap<u64, OwnedFd>,
 }
 
 /// Who keeps the mount.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Keeper {
     /// The parent of this process, on this socket.
-    Holder(OwnedFd),
-    Systemd,
+    Holder(Arc<OwnedFd>),
+    /// The service manager, and how many descriptors it takes.
+    Systemd(usize),
 }
 
 /// The text of the file of settings that the first daemon of this mount has read, if this process is a later one: a crash
 /// changes no setting, whatever has become of the file.
 pub(crate) fn kept_settings() -> Option<String> {
     let state = match var(HOLDER) {
-        Ok(numbers) => range(&numbers).filter(|(first, end)| end - first == 3).map(|(first, _)| first + 2),
+        Ok(numbers) => range(&numbers).filter(|(first, end)| end - first >= 3).map(|(first, _)| first + 2),
         Err(_) => {
             let mut kept = sd_notify::listen_fds_with_names().ok()?;
             kept.find_map(|(number, name)| (name == STATE).then_some(number))
@@ -125,9 +135,18 @@ fn take(number: RawFd) -> anyhow::Result<OwnedFd> {
 pub(crate) fn find() -> anyhow::Result<Option<(Keeper, Option<Kept>)>> {
     if let Ok(numbers) = var(HOLDER) {
         let (first, end) = range(&numbers).with_context(|| format!("{HOLDER}={numbers} is not s3mount's"))?;
+        let files: Vec<u64> = var(SPOOL_FILES)
+            .iter()
+            .flat_map(|files| files.split(',').filter_map(|number| number.parse().ok()))
+            .collect();
         let kept = match end - first {
             1 => None,
-            3 => Some(Kept { device: take(first + 1)?, state: take(first + 2)?.into() }),
+            count if usize::try_from(count).ok() == Some(3 + files.len()) => {
+                let taken =
+                    files.into_iter().zip(first + 3..).map(|(file, number)| Ok((file, take(number)?)));
+                let files = taken.collect::<anyhow::Result<_>>()?;
+                Some(Kept { device: take(first + 1)?, state: take(first + 2)?.into(), files })
+            }
             _ => anyhow::bail!("{HOLDER}={numbers} is not s3mount's"),
         };
         let socket = take(first)?;
@@ -136,22 +155,26 @@ pub(crate) fn find() -> anyhow::Result<Option<(Keeper, Option<Kept>)>> {
         if let Ok(score) = var(OOM_SCORE) {
             let _ = std::fs::write(OOM_SCORE_FILE, score);
         }
-        return Ok(Some((Keeper::Holder(socket), kept)));
+        return Ok(Some((Keeper::Holder(Arc::new(socket)), kept)));
     }
-    let room = var("FDSTORE").ok().and_then(|room| room.parse::<u32>().ok()).unwrap_or_default();
+    let room = var("FDSTORE").ok().and_then(|room| room.parse::<usize>().ok()).unwrap_or_default();
     if room < 2 || var("NOTIFY_SOCKET").is_err() {
         return Ok(None);
     }
-    let (mut device, mut state) = (None, None);
+    let (mut device, mut state, mut files) = (None, None, HashMap::new());
     for (number, name) in sd_notify::listen_fds_with_names().into_iter().flatten() {
         match &*name {
             DEVICE => device = Some(take(number)?),
             STATE => state = Some(take(number)?),
-            _ => {}
+            name => {
+                if let Some(Ok(file)) = name.strip_prefix(SPOOL).map(str::parse) {
+                    files.insert(file, take(number)?);
+                }
+            }
         }
     }
-    let kept = device.zip(state).map(|(device, state)| Kept { device, state: state.into() });
-    Ok(Some((Keeper::Systemd, kept)))
+    let kept = device.zip(state).map(|(device, state)| Kept { device, state: state.into(), files });
+    Ok(Some((Keeper::Systemd(room), kept)))
 }
 
 impl Kept {
@@ -163,6 +186,8 @@ impl Kept {
         let (handover, left) = Handover::open(self.state.try_clone()?, seed()?)?;
         let session = left.session().and_then(KeptSession::read);
         let session = session.context("the daemon before has left no session with the kernel")?;
+        let files = self.files.iter().map(|(number, file)| Ok((*number, kept_file(file.try_clone()?))));
+        let left = left.with_files(files.collect::<io::Result<_>>()?);
         Ok((handover, left, session))
     }
 }
@@ -189,7 +214,7 @@ impl Keeper {
     /// Those of sendmsg(2).
     pub(crate) fn keep(&self, device: BorrowedFd<'_>, state: BorrowedFd<'_>) -> io::Result<()> {
         for (name, descriptor) in [(DEVICE, device), (STATE, state)] {
-            self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), descriptor)?;
+            self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), Some(descriptor))?;
         }
         Ok(())
     }
@@ -203,7 +228,7 @@ impl Keeper {
 
     /// Tells the holder of the mount.
     pub(crate) fn introduce(&self, mount: &Mount) {
-        if let Self::Systemd = self {
+        if let Self::Systemd(_) = self {
             return;
         }
         if let Some(id) = mount.id() {
@@ -214,24 +239,46 @@ impl Keeper {
         }
     }
 
-    fn send(&self, text: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        let (bytes, files) = ([IoSlice::new(text.as_bytes())], [descriptor.as_raw_fd()]);
+    fn send(&self, text: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let bytes = [IoSlice::new(text.as_bytes())];
+        let files: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
         let message = [ControlMessage::ScmRights(&files)];
+        let message = if files.is_empty() { &[][..] } else { &message[..] };
         match self {
             Self::Holder(socket) => {
-                sendmsg::<()>(socket.as_raw_fd(), &bytes, &message, MsgFlags::MSG_NOSIGNAL, None)?;
+                sendmsg::<()>(socket.as_raw_fd(), &bytes, message, MsgFlags::MSG_NOSIGNAL, None)?;
             }
-            Self::Systemd => {
+            Self::Systemd(_) => {
                 let path = var("NOTIFY_SOCKET").unwrap_or_default();
                 let address = match path.strip_prefix('@') {
                     Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
                     None => UnixAddr::new(path.as_str())?,
                 };
                 let socket = UnixDatagram::unbound()?;
-                sendmsg(socket.as_raw_fd(), &bytes, &message, MsgFlags::MSG_NOSIGNAL, Some(&address))?;
+                sendmsg(socket.as_raw_fd(), &bytes, message, MsgFlags::MSG_NOSIGNAL, Some(&address))?;
             }
         }
         Ok(())
+    }
+}
+
+impl SpoolKeeper for Keeper {
+    fn keep(&self, number: u64, file: &Arc<dyn SpoolBytes>) -> io::Result<()> {
+        let descriptor = file.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+        self.send(&format!("FDSTORE=1\nFDNAME={SPOOL}{number}\n"), Some(descriptor))
+    }
+
+    fn leave(&self, number: u64) {
+        if let Err(error) = self.send(&format!("FDSTOREREMOVE=1\nFDNAME={SPOOL}{number}\n"), None) {
+            tracing::debug!(%error, number, "a file of the spool stays open where it is kept");
+        }
+    }
+
+    fn room(&self) -> usize {
+        match self {
+            Self::Holder(_) => usize::MAX,
+            Self::Systemd(room) => room.saturating_sub(2),
+        }
     }
 }
 

@@ -121,6 +121,10 @@ pub(crate) fn mount(
         if let Some(text) = &config.file {
             handover.set_settings(text.as_bytes());
         }
+        let has_spool = config.writes.as_ref().is_some_and(|writes| writes.spool.is_some());
+        if let Some(keeper) = keeper.filter(|_| has_spool) {
+            handover.keep_files(Arc::new(keeper.clone()));
+        }
         fs = fs.with_handover(Arc::new(handover));
     }
     let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::numbers::FileHandle;
+
 /// The number of a handle that may write to a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WriterId(u64);
@@ -23,6 +25,8 @@ struct Writer {
     has_patched: bool,
     /// The thread that has opened it.
     opener: u32,
+    /// The handle itself, once it has a number.
+    handle: Option<FileHandle>,
     /// Whether its open has made the file, or emptied it, since the last publication.
     has_emptied: bool,
     /// Whether the process that has emptied the file has closed a descriptor of the handle since, and has another
@@ -87,6 +91,7 @@ impl Writers {
             Writer {
                 leaves_bytes,
                 opener,
+                handle: None,
                 has_patched: false,
                 has_emptied: false,
                 was_closed: false,
@@ -132,6 +137,30 @@ impl Writers {
             if writer.threads.last() != Some(&UNKNOWN) {
                 writer.threads.push(thread);
             }
+        }
+    }
+
+    /// Notes the number of a handle.
+    pub(crate) fn note_handle(&mut self, id: WriterId, handle: FileHandle) {
+        if let Some(writer) = self.open.get_mut(&id) {
+            writer.handle = Some(handle);
+        }
+    }
+
+    /// The number of a handle.
+    pub(crate) fn handle(&self, id: WriterId) -> Option<FileHandle> {
+        self.open.get(&id)?.handle
+    }
+
+    /// Notes that these threads have written, each through a handle. If none are known, any may have, through any handle.
+    pub(crate) fn note_writers(&mut self, threads: &[(FileHandle, u32)]) {
+        for writer in self.open.values_mut() {
+            let own = threads.iter().filter(|(handle, _)| Some(*handle) == writer.handle);
+            writer.threads = own.map(|(_, thread)| *thread).collect();
+            if threads.is_empty() {
+                writer.threads.push(UNKNOWN);
+            }
+            writer.has_patched |= !writer.leaves_bytes && !writer.threads.is_empty();
         }
     }
 

@@ -123,7 +123,7 @@ impl Filesystem {
                     } else {
                         self.namespace.forget_draft(&prefix, name, &file);
                     }
-                    file.unlink();
+                    self.unlink_draft(&file);
                     self.discard_unused(&file).await;
                     if is_gone {
                         return Ok(());
@@ -295,7 +295,7 @@ impl Filesystem {
             Target::Directory => return Err(FsError::IsDirectory),
         };
         if let Some(Target::Draft(file)) = target {
-            file.unlink();
+            self.unlink_draft(file);
             self.discard_unused(file).await;
         }
         self.namespace.note_gone(&prefixes.0, from.name);

@@ -49,6 +49,7 @@ impl Filesystem {
         let delay = self.append_delay().filter(|_| is_log);
         if let Some(delay) = delay.filter(|_| !file.draft().has_failed()) {
             file.note_closed(writer);
+            self.note_said(&file);
             self.publish_later(&file, delay);
             return Ok(());
         }
@@ -75,6 +76,7 @@ impl Filesystem {
                 file.describe();
                 file.draft().save().await.map_err(|error| self.failed(file, error))?;
                 file.note_closed(writer);
+                self.note_said(file);
                 Ok(())
             }
             // A failed draft returns its error.
@@ -94,6 +96,7 @@ impl Filesystem {
         if self.handover.is_some() {
             file.set_changing(false);
             file.ino().into_iter().for_each(|ino| self.inodes.record_published(ino));
+            self.end_kept(file);
         }
         Ok(published)
     }

@@ -15,11 +15,10 @@ use super::Filesystem;
 use super::open_file::{OpenFile, OpenMode, Opened};
 use crate::FsError;
 use crate::attributes::stored::StoredAttr;
-use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
-use crate::handover::record::OpenAs;
+use crate::handover::record::{DraftHandle, OpenAs};
 use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo};
 use crate::tree::inode::Node;
@@ -255,6 +254,7 @@ impl Filesystem {
                 };
                 draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
                 let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
+                self.keep_changes(&file);
                 if let Some(kept) = kept {
                     if is_truncated {
                         file.keep_attr(StoredAttr { mtime: None, ..kept.attr }, UserMetadata::new());
@@ -316,6 +316,7 @@ impl Filesystem {
                 file.note_log();
             }
             if is_new {
+                self.note_changing(file);
                 file.note_emptied(writer);
             } else if how.truncates
                 && let Err(error) = self.empty(file, writer, opener).await
@@ -345,11 +346,13 @@ impl Filesystem {
         if how.writes && !is_cached {
             file.note_direct();
         }
-        let writes = how.writes || writer.is_some();
+        let is_writer = how.writes || writer.is_some();
+        let noted = DraftHandle { writes: how.writes, appends: how.appends, is_writer, is_cached };
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         if let Some(handle) = handle {
-            self.note_open(handle, ino, OpenAs::Draft { writes });
+            writer.into_iter().for_each(|writer| file.note_handle(writer, handle));
+            self.note_open(handle, ino, OpenAs::Draft(noted));
         }
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
         // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it
@@ -407,6 +410,8 @@ impl Filesystem {
     /// from now on, and its handles keep the error. The caller holds the draft's turn.
     pub(super) fn failed(&self, file: &Arc<DraftFile>, error: WriteError) -> FsError {
         if file.draft().has_failed() && file.fail() {
+            file.give_up_kept();
+            self.end_kept(file);
             let (prefix, name) = file.place();
             self.namespace.forget_draft(&prefix, &name, file);
             self.namespace.forget(&prefix, &name);
@@ -426,6 +431,7 @@ impl Filesystem {
     /// Drops the bytes of a draft that can't become an object any more, once no handle has it open or is about to.
     pub(super) async fn discard_unused(&self, file: &Arc<DraftFile>) {
         if file.give_up(|| self.is_open(file)) {
+            self.end_kept(file);
             file.draft().discard().await;
         }
     }
@@ -442,24 +448,6 @@ impl Filesystem {
             | OpenFile::Keep(_)
             | OpenFile::Lost(_) => false,
         })
-    }
-
-    /// # Errors
-    /// `LostDaemon` for a file whose bytes are lost with the daemon that had it open.
-    pub(super) fn check_lost(&self, handle: FileHandle) -> Result<(), FsError> {
-        match self.files.get(handle) {
-            Some(OpenFile::Lost(ino)) if Control::of(ino).is_none() => Err(FsError::LostDaemon),
-            _ => Ok(()),
-        }
-    }
-
-    /// Why nothing is written through a handle: the daemon that had opened it to write is gone, or it never was.
-    pub(super) fn no_writer(&self, handle: FileHandle) -> FsError {
-        match self.files.get(handle) {
-            Some(OpenFile::Lost(_)) => FsError::LostDaemon,
-            Some(OpenFile::Object(open)) if open.was_written() => FsError::LostDaemon,
-            _ => FsError::ReadOnly,
-        }
     }
 
     /// The open draft of a handle that may change it, or has made it, and the handle's writer.

@@ -24,10 +24,12 @@ impl Filesystem {
         }
     }
 
-    /// The keys of files that are open for writing, or whose bytes are not published.
+    /// The keys of files that are open for writing, or whose bytes are not published, unless the next daemon can go on with
+    /// them at any time.
     pub fn written_keys(&self) -> Vec<String> {
         let drafts = self.namespace.drafts();
         let written = drafts.iter().filter(|file| file.has_writers() || file.life() == Life::Dirty);
+        let written = written.filter(|file| !file.is_kept());
         let keys = written.map(|file| file.place()).map(|(prefix, name)| format!("{prefix}{name}"));
         keys.collect()
     }

@@ -4,12 +4,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Filesystem;
+use super::keeping::GoingOn;
 use super::open_file::{OpenFile, OpenObject};
 use crate::control::Control;
-use crate::handover::record::{KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record};
+use crate::drafts::DraftFile;
+use crate::handover::record::{
+    AppendRecord, DraftHandle, KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record,
+};
 use crate::handover::{Handover, Left};
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
 use crate::tree::inode::Node;
+use crate::writes::{OpenDraft, WriteOpen};
+
+/// Whether an inode was that of a draft whose bytes were not all published.
+fn is_unpublished(node: &NodeRecord) -> bool {
+    matches!(node.node, KnownNode::Draft { is_saved: false, .. })
+}
+
+/// Whether a handle may change a draft.
+fn is_writer(file: &OpenRecord) -> bool {
+    matches!(file.as_what, OpenAs::Draft(how) if how.is_writer)
+}
 
 impl Filesystem {
     /// Takes notes for the daemon that is to take over from this one. The kernel must know no inode yet.
@@ -21,7 +36,15 @@ impl Filesystem {
         self.files.begin_at(handover.first_handle());
         self.directories.hand_over(handover.clone());
         self.handover = Some(handover);
+        self.join_family();
         self
+    }
+
+    /// Has the next daemon know the writes of this one.
+    pub(super) fn join_family(&self) {
+        if let (Some(handover), Some(writes)) = (&self.handover, &self.writing.writes) {
+            writes.writer.bucket().join_family(handover.family());
+        }
     }
 
     /// The notes for the next daemon, if there is to be one.
@@ -62,11 +85,13 @@ impl Filesystem {
     /// Opens again, under the same handles, what the kernel has open from the daemon before. Must be called before the
     /// first request.
     /// Returns the inodes of which the kernel may have pages that are lost.
-    pub fn restore(self: &Arc<Self>, left: Left) -> HashSet<InodeNo> {
+    pub fn restore(self: &Arc<Self>, mut left: Left) -> HashSet<InodeNo> {
         let (mut nodes, mut open, mut folders) = (Vec::new(), Vec::new(), Vec::new());
-        for record in left.records {
+        let mut appends = Vec::new();
+        for record in std::mem::take(&mut left.records) {
             match record {
-                Record::Session(_) | Record::Settings(_) => {}
+                Record::Session(_) | Record::Settings(_) | Record::Spool(..) | Record::SpoolRange(..) => {}
+                Record::Append(append) => appends.push(append),
                 Record::Node(ino, node) => nodes.push((ino, node)),
                 Record::Open(handle, file) => open.push((handle, file)),
                 Record::OpenFolder(handle, folder) => folders.push((handle, folder)),
@@ -75,17 +100,53 @@ impl Filesystem {
                 }
             }
         }
+        let writers: HashSet<InodeNo> =
+            open.iter().filter(|(_, file)| is_writer(file)).map(|(_, file)| file.ino).collect();
+        let going_on = self.going_on(&nodes, &mut left, |ino| writers.contains(&ino));
+        let kept: HashSet<InodeNo> =
+            going_on.iter().filter(|file| file.is_unpublished()).map(GoingOn::ino).collect();
         let mut unsaved = HashSet::new();
-        for (ino, NodeRecord { name, node, .. }) in &nodes {
-            if matches!(node, KnownNode::Draft { is_saved: false, .. }) {
+        for (ino, node) in &nodes {
+            if is_unpublished(node) && !kept.contains(ino) {
+                let name = &node.name;
                 tracing::error!(%ino, %name, "a file was being written when the daemon was killed: its bytes are lost");
                 unsaved.insert(*ino);
             }
         }
         let counts = (nodes.len(), open.len(), folders.len());
+        for (handle, file) in open.iter().filter(|(_, file)| is_writer(file) && unsaved.contains(&file.ino)) {
+            // No later daemon may take it for a handle whose bytes are safe.
+            self.note_open(*handle, file.ino, OpenAs::Lost);
+        }
+        let unpublished: Vec<_> = nodes.iter().filter(|(_, node)| is_unpublished(node)).cloned().collect();
+        nodes.retain(|(ino, _)| !kept.contains(ino));
         self.inodes.restore(nodes);
+        for (ino, node) in unpublished {
+            self.expect_late(ino, &node);
+        }
+        let drafts: Vec<_> = going_on.into_iter().filter_map(|file| self.go_on(file)).collect();
+        if let Some(handover) = &self.handover {
+            let is_done = |append: &AppendRecord| {
+                !unsaved.contains(&append.ino)
+                    && self.inodes.attr(append.ino).is_some_and(|attr| attr.size >= append.end)
+            };
+            let done = appends.into_iter().filter(is_done).map(|append| append.id);
+            handover.set_appended(done.collect());
+        }
         for (handle, file) in open {
-            self.files.insert_at(handle, self.opened_again(&file, &unsaved));
+            self.files.insert_at(handle, self.opened_again(handle, &file, &unsaved));
+        }
+        for file in drafts {
+            if file.draft().is_dirty() {
+                let known = self.handover.as_ref().zip(file.ino());
+                let known = known.and_then(|(handover, ino)| {
+                    handover.look_spooled(ino, |known| known.record.threads.clone())
+                });
+                file.note_writers(&known.unwrap_or_default());
+            }
+            if !file.has_writers() {
+                self.end_going_on(file);
+            }
         }
         for (handle, folder) in folders {
             self.directories.restore(handle, &folder);
@@ -98,19 +159,27 @@ impl Filesystem {
     /// An open file of the daemon before.
     fn opened_again(
         self: &Arc<Self>,
-        OpenRecord { ino, as_what }: &OpenRecord,
+        handle: FileHandle,
+        record: &OpenRecord,
         unsaved: &HashSet<InodeNo>,
     ) -> OpenFile {
-        let ino = *ino;
-        match as_what {
+        let OpenRecord { ino, as_what } = *record;
+        let how = match as_what {
             // What a program goes on to read of one of the daemon's own files is what this daemon shows.
             OpenAs::Own => {
                 let own = Control::of(ino).and_then(|own| self.own_file(own).ok());
-                own.unwrap_or(OpenFile::Lost(ino))
+                return own.unwrap_or(OpenFile::Lost(ino));
             }
-            OpenAs::Draft { writes: true } if unsaved.contains(&ino) => OpenFile::Lost(ino),
-            OpenAs::Object { .. } | OpenAs::Passthrough(_) | OpenAs::Draft { .. } => {
-                let Some(Node::File(file)) = self.inodes.node(ino) else { return OpenFile::Lost(ino) };
+            OpenAs::Draft(how) => how,
+            OpenAs::Object { is_direct } => DraftHandle { is_cached: !is_direct, ..DraftHandle::default() },
+            OpenAs::Passthrough(_) => DraftHandle::default(),
+            OpenAs::Lost => return OpenFile::Lost(ino),
+        };
+        match self.inodes.node(ino) {
+            Some(Node::Draft(file)) => {
+                OpenFile::Draft(Arc::new(Self::draft_again((ino, handle), &file, how)))
+            }
+            Some(Node::File(file)) if !(how.is_writer && unsaved.contains(&ino)) => {
                 let is_passthrough = matches!(as_what, OpenAs::Passthrough(_));
                 let reader = self.prefetcher.open(&file.object, file.size);
                 let was_opened_before = self.inodes.open(ino);
@@ -119,11 +188,29 @@ impl Filesystem {
                 let reader = self.prefetcher.handle(reader);
                 let renames = self.inodes.renames();
                 let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, pages);
-                if matches!(as_what, OpenAs::Draft { .. }) || unsaved.contains(&ino) {
+                if matches!(as_what, OpenAs::Draft(_)) || unsaved.contains(&ino) {
                     open.set_written();
                 }
                 OpenFile::Object(Arc::new(open))
             }
+            Some(Node::File(_) | Node::Directory(_)) | None => OpenFile::Lost(ino),
         }
+    }
+
+    /// An open file of the daemon before whose file is a draft again.
+    fn draft_again(
+        (ino, handle): (InodeNo, FileHandle),
+        file: &Arc<DraftFile>,
+        how: DraftHandle,
+    ) -> OpenDraft {
+        let DraftHandle { writes, appends, is_writer, is_cached } = how;
+        let leaves_bytes = appends || !writes;
+        let writer = is_writer.then(|| file.add_writer(leaves_bytes, 0)).flatten();
+        writer.into_iter().for_each(|writer| file.note_handle(writer, handle));
+        if appends {
+            file.note_log();
+        }
+        let how = WriteOpen { writes, appends, ..WriteOpen::default() };
+        OpenDraft::new(ino, file.clone(), how, writer, is_cached)
     }
 }

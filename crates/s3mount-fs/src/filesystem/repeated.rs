@@ -3,18 +3,21 @@
 //! The kernel sends a request again that the daemon before has read and not answered. Most requests may be done twice. To
 //! make, remove or rename a name may not: the second time it fails, because the first time it did not.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::Filesystem;
 use crate::FsError;
 use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
+use crate::drafts::DraftFile;
 use crate::names::Target;
 use crate::numbers::InodeNo;
 use crate::tree::inode::Node;
 use crate::tree::inode::renamed::Renamed;
 use crate::writes::Place;
 use s3mount_names::{File, NamesError};
+use s3mount_object::{ErrorKind, ObjectId};
 
 impl Filesystem {
     /// As [`unlink`](Self::unlink), where the file may have been removed for this caller already.
@@ -98,14 +101,24 @@ impl Filesystem {
             renamed => return renamed,
         };
         let prefix = self.inodes.prefix(from.parent)?;
-        if !matches!(self.namespace.get(&prefix, from.name).await, Err(NamesError::NotFound)) {
-            return Err(error);
+        match self.namespace.get(&prefix, from.name).await {
+            Err(NamesError::NotFound) => {}
+            // A program has it open to write, so this daemon goes on with it.
+            Ok((Target::Draft(file), _)) if self.draft_was_renamed(&file, from, to).await => return Ok(()),
+            _ => return Err(error),
         }
         let prefix = self.inodes.prefix(to.parent)?;
-        let target = match self.namespace.get(&prefix, to.name).await {
+        let mut target = match self.namespace.get(&prefix, to.name).await {
             Ok((target, _)) => target,
             Err(_) => return Err(error),
         };
+        if let Target::Draft(file) = &target {
+            // A file was being written that had this name before, and this daemon goes on with it.
+            match self.renamed_onto(file).await {
+                Some(now) => target = Target::File(now),
+                None => return Err(error),
+            }
+        }
         let known = self.inodes.newest(from.parent, from.name).and_then(|ino| self.inodes.node(ino));
         let renamed = match (&known, &target) {
             (Some(Node::Directory(_)) | None, Target::Directory) => Renamed::Folder,
@@ -118,6 +131,58 @@ impl Filesystem {
         };
         self.inodes.rename((from.parent, from.name), (to.parent, to.name), renamed);
         Ok(())
+    }
+}
+
+impl Filesystem {
+    /// Whether the object of a draft without changes lies at its new name by now. The draft goes on there then.
+    async fn draft_was_renamed(&self, file: &Arc<DraftFile>, from: Place<'_>, to: Place<'_>) -> bool {
+        let (Some(version), Ok(writer)) = (file.whole_version(), self.writer()) else { return false };
+        let (Ok(before), Ok(now)) = (self.inodes.prefix(from.parent), self.inodes.prefix(to.parent)) else {
+            return false;
+        };
+        let gone = writer.describe(&format!("{before}{}", from.name)).await;
+        let key = format!("{now}{}", to.name);
+        let found = writer.describe(&key).await;
+        let (Err(gone), Ok(found)) = (gone, found) else { return false };
+        if *gone.kind() != ErrorKind::NotFound || found.meta.size != version.size {
+            return false;
+        }
+        let turn = file.turn().await;
+        let object = ObjectId::new(&key, found.meta.etag);
+        let moving = std::future::ready(Ok::<_, Infallible>(object.clone()));
+        let Ok(_) = file.draft().follow(&version.object, moving).await;
+        self.namespace.note_gone(&before, from.name);
+        file.rename(&now, to.name, Some(&object), None);
+        self.namespace.note_draft(&now, to.name, file);
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), Renamed::Draft(file));
+        drop(turn);
+        true
+    }
+
+    /// The object to which the name of a draft has been given. The draft has no name then. `None` if the store has no other
+    /// object there than the draft's own.
+    async fn renamed_onto(&self, file: &Arc<DraftFile>) -> Option<File> {
+        let (prefix, name) = file.place();
+        let key = format!("{prefix}{name}");
+        let writer = self.writer().ok()?;
+        let found = writer.describe(&key).await.ok()?.meta;
+        let object = ObjectId::new(key.as_str(), found.etag);
+        let is_own = file.object().as_ref() == Some(&object)
+            || writer.bucket().late_version(&key).await.ok()?.as_ref() == Some(&object);
+        if is_own {
+            return None;
+        }
+        let turn = file.turn().await;
+        self.unlink_draft(file);
+        self.namespace.forget_draft(&prefix, &name, file);
+        self.namespace.forget(&prefix, &name);
+        if let Some(ino) = file.ino() {
+            self.inodes.detach(ino);
+        }
+        drop(turn);
+        self.discard_unused(file).await;
+        Some(File { object, size: found.size, mtime: found.last_modified })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::names::{Fact, Target};
-use crate::numbers::{FileHandle, InodeNo, ROOT};
+use crate::numbers::{AppendId, FileHandle, InodeNo, ROOT};
 use crate::tree::inode::Node;
 use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{Deferred, DeferredWrite, Opener, To, WriteOpen};
@@ -124,6 +124,7 @@ impl Filesystem {
         if self.attributes.kept.is_some() {
             file.keep_attr(attr, UserMetadata::new());
         }
+        self.keep_changes(&file);
         match self.namespace.begin_draft(prefix, name, fact, || Some(file.clone())) {
             SetDraft::Draft(begun) => Ok(Some(begun).filter(|begun| Arc::ptr_eq(begun, &file))),
             SetDraft::Overtaken | SetDraft::Nothing => Ok(None),
@@ -197,7 +198,33 @@ impl Filesystem {
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Deferred>, FsError> {
-        self.take_bytes(handle, To::End, data, thread)
+        self.take_bytes(handle, To::End(None), data, thread)
+    }
+
+    /// As [`append`](Self::append), for a request that comes again if this daemon is killed before it has answered. If it
+    /// `is_repeated`, a daemon before may have appended the bytes, and it appends them once.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn append_once(
+        self: &Arc<Self>,
+        handle: FileHandle,
+        data: &[u8],
+        thread: u32,
+        (id, is_repeated): (AppendId, bool),
+    ) -> Result<Option<Deferred>, FsError> {
+        let Some(handover) = &self.handover else { return self.append(handle, data, thread) };
+        if is_repeated && handover.has_appended(id) {
+            return self.check_lost(handle).map(|()| None);
+        }
+        self.take_bytes(handle, To::End(Some(id)), data, thread)
+    }
+
+    /// Notes that bytes are about to be appended up to the offset `end`, in the draft's turn.
+    fn note_append(&self, file: &DraftFile, to: To, end: u64) {
+        if let (To::End(Some(id)), Some(handover), Some(ino)) = (to, &self.handover, file.ino()) {
+            handover.note_append(id, ino, end);
+        }
     }
 
     /// As [`write`](Self::write), for pages that a map has changed. A map never makes a file longer: the kernel drops
@@ -256,7 +283,8 @@ impl Filesystem {
             if to.is_behind(len) && !draft.has_failed() {
                 return Ok(None);
             }
-            self.note_change(file, writer, thread, to == To::End)?;
+            self.note_change(file, writer, thread, matches!(to, To::End(_)))?;
+            self.note_append(file, to, at + len as u64);
             to = To::Offset(at);
             if let Some(written) = draft.try_write(at, data) {
                 return written.map(|()| None).map_err(|error| self.failed(file, error));
@@ -264,7 +292,7 @@ impl Filesystem {
         }
         let (start, end) = match to {
             To::Offset(offset) | To::Pages(offset) => (offset, offset.saturating_add(data.len() as u64)),
-            To::End => (file.draft().size(), u64::MAX),
+            To::End(_) => (file.draft().size(), u64::MAX),
         };
         let underway = file.underway.begin(start, end);
         let (file, data) = (file.clone(), Bytes::copy_from_slice(data));
@@ -299,8 +327,9 @@ impl Filesystem {
                     return Ok(());
                 }
                 if !is_noted {
-                    self.note_change(&file, writer, thread, to == To::End)?;
+                    self.note_change(&file, writer, thread, matches!(to, To::End(_)))?;
                 }
+                self.note_append(&file, to, at + len as u64);
                 draft.write(at, data).await.map_err(|error| self.failed(&file, error))
             }
         }
@@ -365,14 +394,24 @@ impl Filesystem {
             Verdict::Go | Verdict::Skip | Verdict::Fail => {}
         }
         self.note_changing(file);
+        self.note_thread(file, writer, thread);
         file.note_write(writer, thread, appends);
         Ok(())
     }
 
     /// Notes for the next daemon that a draft is about to have bytes that nobody else has.
     pub(super) fn note_changing(&self, file: &DraftFile) {
-        if self.handover.is_some() && !file.set_changing(true) {
-            file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
+        let (Some(handover), Some(ino)) = (&self.handover, file.ino()) else { return };
+        if !file.set_changing(true) {
+            file.draft().set_number(ino.in_marks());
+            if file.is_kept() {
+                handover.note_unchanged(ino);
+            }
+            if !file.is_kept() {
+                // It may have been given up just now.
+                handover.end_spooled(ino);
+            }
+            self.inodes.record(ino);
         }
     }
 

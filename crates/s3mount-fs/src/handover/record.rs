@@ -3,7 +3,7 @@
 use bytes::{Buf as _, BufMut as _};
 
 use super::error::HandoverError;
-use crate::numbers::{FileHandle, InodeNo};
+use crate::numbers::{AppendId, FileHandle, InodeNo};
 use s3mount_names::FolderNote;
 
 /// An inode that the kernel knows, for the next daemon.
@@ -65,11 +65,22 @@ pub(crate) enum OpenAs {
     },
     /// A version that the kernel reads by itself, from the file that it knows by this number, once it has it.
     Passthrough(Option<u32>),
-    /// A draft.
-    Draft {
-        /// Whether the handle may change it, or has made it.
-        writes: bool,
-    },
+    Draft(DraftHandle),
+    /// A draft whose bytes were lost with the daemon that had them. Its program has yet to be told.
+    Lost,
+}
+
+/// How a draft is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DraftHandle {
+    /// Whether the handle may write.
+    pub(crate) writes: bool,
+    /// Whether all bytes go to the end.
+    pub(crate) appends: bool,
+    /// Whether the draft counts it among its writers: it may write, or has made or emptied the file.
+    pub(crate) is_writer: bool,
+    /// Whether it uses the kernel's page cache.
+    pub(crate) is_cached: bool,
 }
 
 /// An open directory, for the next daemon.
@@ -101,6 +112,47 @@ pub(crate) struct LocalFolderRecord {
     pub(crate) note: FolderNote,
 }
 
+/// What the next daemon needs to go on with a draft. It counts while the draft is not saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpoolRecord {
+    pub(crate) changes: Changes,
+    /// Whether a program was told that its changes are safe, which are not published.
+    pub(crate) is_said: bool,
+    /// The threads that have written it last, each with the handle that it has used.
+    pub(crate) threads: Vec<(FileHandle, u32)>,
+    /// Records of ranges with a smaller number do not count.
+    pub(crate) first_range: u64,
+    /// Ranges of the file that count, beside those that have a record.
+    pub(crate) ranges: Vec<(u64, u64)>,
+}
+
+/// What a draft has that the store has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Changes {
+    /// Nothing: it is a new file without bytes, or about to change.
+    #[default]
+    None,
+    /// Its bytes are in a file of the spool, or else among the first `base_bytes` of its version, or else zeros.
+    InFile { file: u64, base_bytes: u64, size: u64 },
+}
+
+/// Bytes of a draft that its file of the spool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RangeRecord {
+    pub(crate) ino: InodeNo,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+/// Bytes that a request appends to a file, or has appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AppendRecord {
+    pub(crate) id: AppendId,
+    pub(crate) ino: InodeNo,
+    /// Where they end.
+    pub(crate) end: u64,
+}
+
 /// One record that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
@@ -112,6 +164,9 @@ pub(crate) enum Record {
     Open(FileHandle, OpenRecord),
     OpenFolder(FileHandle, OpenFolderRecord),
     LocalFolder(LocalFolderRecord),
+    Spool(InodeNo, SpoolRecord),
+    SpoolRange(u64, RangeRecord),
+    Append(AppendRecord),
 }
 
 /// The kinds of records.
@@ -121,6 +176,9 @@ pub(super) const OPEN: u8 = 3;
 pub(super) const OPEN_FOLDER: u8 = 4;
 pub(super) const LOCAL_FOLDER: u8 = 5;
 pub(super) const SETTINGS: u8 = 6;
+pub(super) const SPOOL: u8 = 7;
+pub(super) const SPOOL_RANGE: u8 = 8;
+pub(super) const APPEND: u8 = 9;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -131,6 +189,10 @@ const OWN: u8 = 0;
 const OBJECT: u8 = 1;
 const PASSTHROUGH: u8 = 2;
 const OPEN_DRAFT: u8 = 3;
+const OPEN_LOST: u8 = 4;
+
+const UNCHANGED: u8 = 0;
+const IN_FILE: u8 = 1;
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     // Names, ETags and keys are shorter than 64 KiB.
@@ -213,7 +275,16 @@ impl OpenRecord {
                 bytes.put_u8(PASSTHROUGH);
                 bytes.put_u64_le(backing.map_or(u64::MAX, u64::from));
             }
-            OpenAs::Draft { writes } => bytes.put_slice(&[OPEN_DRAFT, writes.into()]),
+            OpenAs::Lost => bytes.put_u8(OPEN_LOST),
+            OpenAs::Draft(DraftHandle { writes, appends, is_writer, is_cached }) => {
+                bytes.put_slice(&[
+                    OPEN_DRAFT,
+                    writes.into(),
+                    appends.into(),
+                    is_writer.into(),
+                    is_cached.into(),
+                ]);
+            }
         }
         bytes
     }
@@ -224,7 +295,13 @@ impl OpenRecord {
             OWN => OpenAs::Own,
             OBJECT => OpenAs::Object { is_direct: bytes.try_get_u8()? != 0 },
             PASSTHROUGH => OpenAs::Passthrough(u32::try_from(bytes.try_get_u64_le()?).ok()),
-            OPEN_DRAFT => OpenAs::Draft { writes: bytes.try_get_u8()? != 0 },
+            OPEN_LOST => OpenAs::Lost,
+            OPEN_DRAFT => OpenAs::Draft(DraftHandle {
+                writes: bytes.try_get_u8()? != 0,
+                appends: bytes.try_get_u8()? != 0,
+                is_writer: bytes.try_get_u8()? != 0,
+                is_cached: bytes.try_get_u8()? != 0,
+            }),
             _ => return Err(HandoverError::NoRecord),
         };
         Ok(Self { ino, as_what })
@@ -270,6 +347,78 @@ impl LocalFolderRecord {
     }
 }
 
+impl SpoolRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64 + 16 * self.ranges.len());
+        match self.changes {
+            Changes::None => bytes.put_u8(UNCHANGED),
+            Changes::InFile { file, base_bytes, size } => {
+                bytes.put_u8(IN_FILE);
+                [file, base_bytes, size].iter().for_each(|number| bytes.put_u64_le(*number));
+            }
+        }
+        bytes.put_slice(&[self.is_said.into(), self.threads.len() as u8]);
+        for (handle, thread) in &self.threads {
+            bytes.put_u64_le(handle.0);
+            bytes.put_u32_le(*thread);
+        }
+        bytes.put_u64_le(self.first_range);
+        for (start, end) in &self.ranges {
+            bytes.put_u64_le(*start);
+            bytes.put_u64_le(*end);
+        }
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let bytes = &mut bytes;
+        let changes = match bytes.try_get_u8()? {
+            UNCHANGED => Changes::None,
+            IN_FILE => Changes::InFile {
+                file: bytes.try_get_u64_le()?,
+                base_bytes: bytes.try_get_u64_le()?,
+                size: bytes.try_get_u64_le()?,
+            },
+            _ => return Err(HandoverError::NoRecord),
+        };
+        let (is_said, count) = (bytes.try_get_u8()? != 0, bytes.try_get_u8()?);
+        let threads = (0..count).map(|_| Ok((FileHandle(bytes.try_get_u64_le()?), bytes.try_get_u32_le()?)));
+        let threads = threads.collect::<Result<_, HandoverError>>()?;
+        let first_range = bytes.try_get_u64_le()?;
+        let mut ranges = Vec::new();
+        while !bytes.is_empty() {
+            ranges.push((bytes.try_get_u64_le()?, bytes.try_get_u64_le()?));
+        }
+        Ok(Self { changes, is_said, threads, first_range, ranges })
+    }
+}
+
+impl RangeRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(24);
+        [self.ino.0, self.start, self.end].iter().for_each(|number| bytes.put_u64_le(*number));
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let mut number = || bytes.try_get_u64_le();
+        Ok(Self { ino: InodeNo(number()?), start: number()?, end: number()? })
+    }
+}
+
+impl AppendRecord {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(24);
+        [self.id.0, self.ino.0, self.end].iter().for_each(|number| bytes.put_u64_le(*number));
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        let mut number = || bytes.try_get_u64_le();
+        Ok(Self { id: AppendId(number()?), ino: InodeNo(number()?), end: number()? })
+    }
+}
+
 impl Record {
     /// Reads a record of this kind and number.
     ///
@@ -283,6 +432,9 @@ impl Record {
             OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
             OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),
             LOCAL_FOLDER => Record::LocalFolder(LocalFolderRecord::read(bytes)?),
+            SPOOL => Record::Spool(InodeNo(id), SpoolRecord::read(bytes)?),
+            SPOOL_RANGE => Record::SpoolRange(id, RangeRecord::read(bytes)?),
+            APPEND => Record::Append(AppendRecord::read(bytes)?),
             _ => return Err(HandoverError::NoRecord),
         })
     }

@@ -12,8 +12,8 @@ use s3mount_object::{ETag, ObjectId};
 
 use super::log::{HALF_BYTES, Key, Log, Said};
 use super::record::{
-    KnownNode, LocalFolderRecord, NODE, NodeRecord, OPEN, OpenAs, OpenFolderRecord, OpenRecord, Record,
-    StoredVersion,
+    DraftHandle, KnownNode, LocalFolderRecord, NODE, NodeRecord, OPEN, OpenAs, OpenFolderRecord, OpenRecord,
+    Record, StoredVersion,
 };
 use super::{Handover, HandoverError, Numbers};
 use crate::names::Target;
@@ -250,7 +250,7 @@ fn records_are_read_as_they_were_written() {
         OpenAs::Object { is_direct: true },
         OpenAs::Passthrough(None),
         OpenAs::Passthrough(Some(0)),
-        OpenAs::Draft { writes: true },
+        OpenAs::Draft(DraftHandle { writes: true, is_writer: true, ..DraftHandle::default() }),
     ];
     let mut right = vec![Record::Session(b"session".to_vec())];
     handover.set_session(b"session");

@@ -19,10 +19,10 @@ pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
 }
 
 /// The bit of a request's number by which the kernel says that it has sent the request before (`FUSE_UNIQUE_RESEND`).
-const IS_REPEATED: u64 = 1 << 63;
+pub(super) const IS_REPEATED: u64 = 1 << 63;
 
 /// Whether the daemon before has read the request, and may have done what it asks for.
-fn is_repeated(req: &Request) -> bool {
+pub(super) fn is_repeated(req: &Request) -> bool {
     req.unique().0 & IS_REPEATED != 0
 }
 

@@ -6,10 +6,10 @@ use fuser::{
     Errno, FileHandle, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
-use s3mount_fs::{Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
+use s3mount_fs::{AppendId, Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
 
 use super::Adapter;
-use super::change::text;
+use super::change::{IS_REPEATED, is_repeated, text};
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
 use crate::closing::ClosingProcess;
@@ -113,7 +113,8 @@ impl Adapter {
         let deferred = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.fs.write_back(fs_handle(fh), offset, data, req.pid())
         } else if flags.0 & libc::O_APPEND != 0 {
-            self.fs.append(fs_handle(fh), data, req.pid())
+            let id = AppendId(req.unique().0 & !IS_REPEATED);
+            self.fs.append_once(fs_handle(fh), data, req.pid(), (id, is_repeated(req)))
         } else {
             self.fs.write(fs_handle(fh), offset, data, req.pid())
         };

@@ -57,6 +57,8 @@ pub(crate) struct WriteArgs {
     ///
     /// S3 does not return the uploaded parts of a large file. With this folder, they can still be changed and read
     /// before the file is closed. Without it, such a change fails with EINVAL once the part has left the memory.
+    ///
+    /// With --keep-alive, all that is written goes there first, so that programs go on writing when the daemon is killed.
     #[arg(long, value_name = "DIR", help_heading = WRITING)]
     pub(crate) write_spool: Option<PathBuf>,
 

@@ -113,6 +113,35 @@ impl InodeTable {
         tables.become_draft(ino, file).then_some(ino)
     }
 
+    /// The kernel knows this inode from the daemon before, which was writing the file. The inode may be that of a version.
+    /// `stored`: the length of the version that the store has, if any, and when that was written, in milliseconds since
+    /// 1970.
+    pub(crate) fn restore_draft(
+        &self,
+        ino: InodeNo,
+        (parent, name): (InodeNo, &str),
+        file: &Arc<DraftFile>,
+        stored: Option<(u64, i64)>,
+    ) {
+        let mut tables = self.lock();
+        if tables.become_draft(ino, file) {
+            return;
+        }
+        file.note_ino(ino);
+        let known = DraftNode {
+            parent,
+            name: Arc::from(name),
+            file: file.clone(),
+            lookups: 1,
+            is_outdated: false,
+            has_age: false,
+            stored,
+        };
+        tables.set_newest(ino, parent, name);
+        tables.drafts.insert(ino, known);
+        tables.record(ino);
+    }
+
     /// Makes an inode of a version, or of a draft that was given up, refer to this draft, whatever its name refers to.
     /// Returns whether it does.
     pub(crate) fn become_nameless(&self, ino: InodeNo, file: &Arc<DraftFile>) -> bool {
