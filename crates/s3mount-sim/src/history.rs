@@ -196,6 +196,11 @@ impl File {
         self.first.is_none()
     }
 
+    /// Whether a change was done by a moment.
+    pub fn was_edited(&self, by: u64) -> bool {
+        self.edits.iter().any(|edit| edit.answered < by)
+    }
+
     /// Whether something may have changed between two moments.
     pub fn may_change(&self, from: u64, to: u64) -> bool {
         self.edits.iter().any(|edit| edit.asked <= to && edit.answered >= from)

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::death::Death;
+pub use self::death::GoesOn;
 pub use self::folder_names::FolderChange;
 use self::folder_names::Folders;
 use crate::content::{CELL, COMMON, CellContent, Tag, decode, shown};
@@ -51,6 +52,10 @@ pub struct Judge {
     opening: BTreeSet<usize>,
     /// Daemons that have died, and others have taken over.
     deaths: Vec<Death>,
+    /// What those go on with of what was being written.
+    goes_on: GoesOn,
+    /// Whether a program has written a file of which nobody knows which one it is, through a daemon that did not open it.
+    has_orphan_edits: bool,
     /// Who has written what by which name, as the moment at which he has opened it.
     written: BTreeMap<Tag, (u64, String)>,
     /// When open files were asked to close, by the moment at which they were opened.
@@ -98,6 +103,8 @@ impl Judge {
             writer_paths: Vec::new(),
             opening: BTreeSet::new(),
             deaths: Vec::new(),
+            goes_on: GoesOn::Nothing,
+            has_orphan_edits: false,
             written: BTreeMap::new(),
             closes: BTreeMap::new(),
             syncs: BTreeMap::new(),
@@ -105,6 +112,11 @@ impl Judge {
             kept: BTreeMap::new(),
             ticks,
         }
+    }
+
+    /// Daemons that take over go on with this of what was being written.
+    pub fn go_on(&mut self, goes_on: GoesOn) {
+        self.goes_on = goes_on;
     }
 
     /// What a name may stand for between two moments.
@@ -329,6 +341,7 @@ impl Judge {
             // The kernel does not say whose bytes of a map it writes back, and does so when anybody closes the file.
             Edit::Store(..) | Edit::Append { .. } | Edit::Cut(_) => {}
         }
+        self.has_orphan_edits |= opened.file.is_none() && self.was_orphaned(opened);
         self.has_stray_edits |= opened.file.is_none() && !matches!(edit, Edit::Append { .. });
         opened.file.map(|file| (file, self.files[file].ask(asked, edit)))
     }
@@ -338,6 +351,7 @@ impl Judge {
         let now = self.ticks.next();
         if let Some((file, edit)) = edit {
             self.files[file].answer(edit, now);
+            self.edited_after_deaths(file);
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::content::{Tag, fill};
 use crate::disk::{CacheFolder, DiskCounts};
 use crate::draw::Draw;
-use crate::judge::Judge;
+use crate::judge::{GoesOn, Judge};
 use crate::kernel::{Fd, Process};
 use crate::opened::Opened;
 use crate::programs::{Program, Slot};
@@ -103,7 +103,12 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     if let Some(shortest) = scenario.mounts.iter().map(|plan| plan.part_bytes).min() {
         store.take_parts_of(shortest);
     }
-    let judge = Judge::new(&scenario.objects, store.clone(), scenario.is_shared(), ticks.clone());
+    let mut judge = Judge::new(&scenario.objects, store.clone(), scenario.is_shared(), ticks.clone());
+    if scenario.mounts.iter().all(|plan| plan.has_spool) {
+        judge.go_on(GoesOn::All);
+    } else if !scenario.mounts.iter().any(|plan| plan.keeps_attributes) {
+        judge.go_on(GoesOn::Stored);
+    }
     let judge = Mutex::new(judge);
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });

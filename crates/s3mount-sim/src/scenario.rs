@@ -138,6 +138,7 @@ impl Scenario {
             folder_markers: mix.has_folders && draw.happens(400),
             folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
             keeps_attributes: mix.keeps_attributes,
+            has_spool: mix.has_spool,
             part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
         };
         let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();

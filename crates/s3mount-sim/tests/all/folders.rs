@@ -23,6 +23,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             folder_markers: false,
             folder_rename_limit: 1000,
             keeps_attributes: false,
+            has_spool: false,
             part_bytes: 5 << 20,
         };
         let late = [Act::Pause(seed % 64)];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use s3mount_fs::{
-    Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, WriteOpen,
+    AppendId, Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, WriteOpen,
 };
 
 use super::{Caller, Daemon, Turn};
@@ -166,6 +166,7 @@ impl Daemon {
             format!("{offset}+{} {}{how}", data.len(), flags_text(flags))
         });
         let (data, pid) = (Arc::new(data), caller.pid);
+        let id = AppendId(2 * self.writes.fetch_add(1, Ordering::Relaxed));
         let work = move |turn: Turn| {
             let data = data.clone();
             async move {
@@ -174,7 +175,7 @@ impl Daemon {
                 let deferred = if is_write_back {
                     fs.write_back(handle, offset, &data, pid)
                 } else if flags & libc::O_APPEND != 0 {
-                    fs.append(handle, &data, pid)
+                    fs.append_once(handle, &data, pid, (id, turn.is_resent))
                 } else {
                     fs.write(handle, offset, &data, pid)
                 };
