@@ -198,7 +198,12 @@ impl File {
 
     /// Whether a change was done by a moment.
     pub fn was_edited(&self, by: u64) -> bool {
-        self.edits.iter().any(|edit| edit.answered < by)
+        let is_something = |edit: &Edit| match edit {
+            Edit::Write(cells, _) | Edit::Store(cells, _) => !cells.is_empty(),
+            Edit::Append { cells, .. } => *cells > 0,
+            Edit::Cut(_) => true,
+        };
+        self.edits.iter().any(|edit| edit.answered < by && is_something(&edit.what))
     }
 
     /// Whether something may have changed between two moments.

@@ -23,8 +23,9 @@ impl DraftFile {
     }
 
     /// These threads have written it, each through a handle, when another daemon had it.
-    pub(crate) fn note_writers(&self, threads: &[(FileHandle, u32)]) {
-        self.lock().writers.note_writers(threads);
+    /// If there are none, any thread may have, unless it `is_known` that all that have are done.
+    pub(crate) fn note_writers(&self, threads: &[(FileHandle, u32)], is_known: bool) {
+        self.lock().writers.note_writers(threads, is_known);
     }
 
     /// Notes the number of a handle that may write.

@@ -152,12 +152,13 @@ impl Writers {
         self.open.get(&id)?.handle
     }
 
-    /// Notes that these threads have written, each through a handle. If none are known, any may have, through any handle.
-    pub(crate) fn note_writers(&mut self, threads: &[(FileHandle, u32)]) {
+    /// Notes that these threads have written, each through a handle. If there are none, any may have, through any handle,
+    /// unless it `is_known` that all that have are done.
+    pub(crate) fn note_writers(&mut self, threads: &[(FileHandle, u32)], is_known: bool) {
         for writer in self.open.values_mut() {
             let own = threads.iter().filter(|(handle, _)| Some(*handle) == writer.handle);
             writer.threads = own.map(|(_, thread)| *thread).collect();
-            if threads.is_empty() {
+            if threads.is_empty() && !is_known {
                 writer.threads.push(UNKNOWN);
             }
             writer.has_patched |= !writer.leaves_bytes && !writer.threads.is_empty();

@@ -49,7 +49,7 @@ impl Filesystem {
         let delay = self.append_delay().filter(|_| is_log);
         if let Some(delay) = delay.filter(|_| !file.draft().has_failed()) {
             file.note_closed(writer);
-            self.note_said(&file);
+            self.note_said(&file, writer);
             self.publish_later(&file, delay);
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Filesystem {
                 file.describe();
                 file.draft().save().await.map_err(|error| self.failed(file, error))?;
                 file.note_closed(writer);
-                self.note_said(file);
+                self.note_said(file, writer);
                 Ok(())
             }
             // A failed draft returns its error.

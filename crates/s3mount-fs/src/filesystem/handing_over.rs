@@ -140,9 +140,10 @@ impl Filesystem {
             if file.draft().is_dirty() {
                 let known = self.handover.as_ref().zip(file.ino());
                 let known = known.and_then(|(handover, ino)| {
-                    handover.look_spooled(ino, |known| known.record.threads.clone())
+                    handover.look_spooled(ino, |known| (known.record.threads.clone(), known.record.is_said))
                 });
-                file.note_writers(&known.unwrap_or_default());
+                let (threads, is_said) = known.unwrap_or_default();
+                file.note_writers(&threads, is_said);
             }
             if !file.has_writers() {
                 self.end_going_on(file);

@@ -29,11 +29,16 @@ impl Noter {
     fn ino(&self) -> Option<InodeNo> {
         self.file.upgrade()?.ino()
     }
+
+    /// The inode, unless the next daemon can't go on with the file: it may have lost its name.
+    fn kept_ino(&self) -> Option<InodeNo> {
+        self.file.upgrade().filter(|file| file.is_kept())?.ino()
+    }
 }
 
 impl KeptChanges for Noter {
     fn begin(&self, bytes: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<()> {
-        let ino = self.ino().ok_or(io::ErrorKind::NotFound)?;
+        let ino = self.kept_ino().ok_or(io::ErrorKind::NotFound)?;
         self.handover.begin_spooled(ino, bytes, (base_bytes, size))
     }
 
@@ -129,10 +134,10 @@ impl Filesystem {
         file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
     }
 
-    /// Notes that a program was told that its changes of a draft are safe.
-    pub(super) fn note_said(&self, file: &DraftFile) {
+    /// Notes that a program was told that its changes of a draft are safe, and has closed the handle of this writer.
+    pub(super) fn note_said(&self, file: &DraftFile, writer: Option<WriterId>) {
         if let (Some(handover), Some(ino), true) = (&self.handover, file.ino(), file.is_kept()) {
-            handover.note_said(ino);
+            handover.note_said(ino, writer.and_then(|writer| file.handle(writer)));
         }
     }
 

@@ -168,10 +168,11 @@ impl Handover {
     }
 
     /// Notes that a program was told that its changes of a draft are safe, which are not published.
-    pub(crate) fn note_said(&self, ino: InodeNo) {
+    pub(crate) fn note_said(&self, ino: InodeNo, closed: Option<FileHandle>) {
         let mut records = self.lock();
         if let Some(draft) = records.spooled.drafts.get_mut(&ino) {
             draft.record.is_said = true;
+            draft.record.threads.retain(|(handle, _)| Some(*handle) != closed);
             records.put_spool(ino);
         }
     }

@@ -8,6 +8,7 @@
 mod attributes;
 pub(crate) mod draft;
 mod lost;
+mod newest;
 mod oldest;
 mod outdated;
 mod recent;
@@ -195,23 +196,6 @@ impl Tables {
     fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
         let names = prefix.strip_prefix(root)?.split_terminator('/');
         names.into_iter().try_fold(ROOT, |parent, name| self.newest(parent, name))
-    }
-
-    /// Makes `ino` the newest inode of this name.
-    fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
-        self.remove_newest(parent, name);
-        let hash = self.hasher.hash_one((parent, name));
-        let Self { directories, versions, drafts, by_name, hasher, .. } = self;
-        by_name.insert_unique(hash, ino, |ino| hash_of(*ino, directories, versions, drafts, hasher));
-    }
-
-    fn remove_newest(&mut self, parent: InodeNo, name: &str) {
-        let Some(ino) = self.newest(parent, name) else { return };
-        let hash = self.hasher.hash_one((parent, name));
-        if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == ino) {
-            entry.remove();
-        }
-        self.record(ino);
     }
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {

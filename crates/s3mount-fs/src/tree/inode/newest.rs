@@ -1,0 +1,24 @@
+//! The newest inode of each name.
+
+use std::hash::BuildHasher as _;
+
+use super::{InodeNo, Tables, hash_of};
+
+impl Tables {
+    /// Makes `ino` the newest inode of this name.
+    pub(super) fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
+        self.remove_newest(parent, name);
+        let hash = self.hasher.hash_one((parent, name));
+        let Self { directories, versions, drafts, by_name, hasher, .. } = self;
+        by_name.insert_unique(hash, ino, |ino| hash_of(*ino, directories, versions, drafts, hasher));
+    }
+
+    pub(super) fn remove_newest(&mut self, parent: InodeNo, name: &str) {
+        let Some(ino) = self.newest(parent, name) else { return };
+        let hash = self.hasher.hash_one((parent, name));
+        if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == ino) {
+            entry.remove();
+        }
+        self.record(ino);
+    }
+}
