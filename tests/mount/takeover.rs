@@ -80,32 +80,43 @@ fn read_while(readers: &[&(dyn Fn(usize) + Sync)], change: impl FnOnce()) {
     assert!(passes.into_inner() > readers.len(), "each reader has read");
 }
 
+/// The offset of a piece of a long file that a reader reads in a pass.
+fn random(pass: usize) -> u64 {
+    mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10)
+}
+
+/// Reads a piece of a file.
+fn read_at(file: &File, key: &str, offset: u64) {
+    let mut bytes = vec![0; 64 << 10];
+    file.read_exact_at(&mut bytes, offset).unwrap_or_else(|error| panic!("{key} at {offset}: {error}"));
+    check(key, offset, &bytes).expect("its bytes");
+}
+
+/// Reads a file from front to back.
+fn read_all(mut file: &File, key: &str) {
+    file.seek(SeekFrom::Start(0)).expect("a start");
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).expect("all bytes");
+    check(key, 0, &bytes).expect("its bytes");
+}
+
+/// Reads a page of a map.
+fn read_page(mapped: &[u8], key: &str, offset: u64) {
+    let at = offset as usize;
+    check(key, offset, &mapped[at..at + 4096]).expect("its bytes");
+}
+
 #[test]
 fn readers_see_nothing_of_a_daemon_that_is_killed() {
     let world = World::new(server(), &["--keep-alive", "--memory-limit", "128MiB", "--allow=write"]);
     let (open, direct) = (world.open("big"), open_direct(&world, "deep/er/big"));
     let mapped = map(&world.open("deep/er/big"));
-    let read_at = |file: &File, key: &str, offset: u64| {
-        let mut bytes = vec![0; 64 << 10];
-        file.read_exact_at(&mut bytes, offset).unwrap_or_else(|error| panic!("{key} at {offset}: {error}"));
-        check(key, offset, &bytes).expect("its bytes");
-    };
-    let random = |pass: usize| mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10);
     let folder = File::open(world.path("deep")).expect("a folder");
     let stats = File::open(world.path(".s3mount/stats")).expect("a file of the daemon");
     let inside = format!("/proc/self/fd/{}/er/big", std::os::fd::AsRawFd::as_raw_fd(&folder));
-    let sequential = |_: usize| {
-        let mut file = &open;
-        file.seek(SeekFrom::Start(0)).expect("a start");
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).expect("all bytes");
-        check("big", 0, &bytes).expect("its bytes");
-    };
+    let sequential = |_: usize| read_all(&open, "big");
     let at_random = |pass: usize| read_at(&direct, "deep/er/big", random(pass));
-    let through_a_map = |pass: usize| {
-        let at = random(pass) as usize;
-        check("deep/er/big", at as u64, &mapped[at..at + 4096]).expect("its bytes");
-    };
+    let through_a_map = |pass: usize| read_page(&mapped, "deep/er/big", random(pass));
     let small = |pass: usize| {
         let name = name(pass % FILES);
         assert_eq!(fs::metadata(world.path(&name)).expect("a file").len(), FILE_BYTES);
@@ -465,23 +476,9 @@ fn an_old_kernel_lets_a_mount_be_upgraded_under_its_readers() {
     let world = without_resend(&["--memory-limit", "128MiB", "--allow=all", "--metadata-ttl", "0"]);
     let (open, direct) = (world.open("big"), open_direct(&world, "deep/er/big"));
     let mapped = map(&world.open("deep/er/big"));
-    let sequential = |_: usize| {
-        let mut file = &open;
-        file.seek(SeekFrom::Start(0)).expect("a start");
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).expect("all bytes");
-        check("big", 0, &bytes).expect("its bytes");
-    };
-    let random = |pass: usize| mix(pass as u64) % (SIZE / (64 << 10)) * (64 << 10);
-    let at_random = |pass: usize| {
-        let mut bytes = vec![0; 64 << 10];
-        direct.read_exact_at(&mut bytes, random(pass)).expect("bytes");
-        check("deep/er/big", random(pass), &bytes).expect("its bytes");
-    };
-    let through_a_map = |pass: usize| {
-        let at = random(pass) as usize;
-        check("deep/er/big", at as u64, &mapped[at..at + 4096]).expect("its bytes");
-    };
+    let sequential = |_: usize| read_all(&open, "big");
+    let at_random = |pass: usize| read_at(&direct, "deep/er/big", random(pass));
+    let through_a_map = |pass: usize| read_page(&mapped, "deep/er/big", random(pass));
     let small = |pass: usize| {
         check_file(&world.path(&name(pass % FILES)), &name(pass % FILES));
     };

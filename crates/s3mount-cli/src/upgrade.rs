@@ -5,7 +5,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -160,10 +159,9 @@ fn daemon_of(mount: &MountedAt) -> Option<i32> {
         match texts[..] {
             ["s3mount", "warden", daemon, of, ..] if of == id => {
                 let daemon = daemon.parse().ok()?;
-                // The warden of a daemon that has ended goes, too. Until somebody has waited for it, it has no program.
-                let exe = std::fs::read_link(format!("/proc/{daemon}/exe"));
-                let has_ended = exe.is_err_and(|error| error.kind() == ErrorKind::NotFound);
-                (!has_ended).then_some(daemon)
+                // The warden of a daemon that has ended goes, too.
+                let stat = Stat::of(format!("/proc/{daemon}"));
+                stat.filter(|stat| !stat.has_ended()).map(|_| daemon)
             }
             _ => None,
         }

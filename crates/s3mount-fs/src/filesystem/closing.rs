@@ -136,7 +136,12 @@ impl Filesystem {
         if !is_last && file.verdict(Step::Discard) != Verdict::Go {
             return;
         }
-        let (fs, file) = (self.clone(), file.clone());
+        self.end_closed_later(file.clone());
+    }
+
+    /// Publishes a draft that no program has open to write any more. Nobody waits for it.
+    pub(super) fn end_closed_later(self: &Arc<Self>, file: Arc<DraftFile>) {
+        let fs = self.clone();
         spawn(self.namespace.requests().runtime(), async move {
             let (prefix, name) = file.place();
             if let Err(error) = fs.clone().end_closed_draft(file).await {

@@ -410,8 +410,7 @@ impl Filesystem {
     /// from now on, and its handles keep the error. The caller holds the draft's turn.
     pub(super) fn failed(&self, file: &Arc<DraftFile>, error: WriteError) -> FsError {
         if file.draft().has_failed() && file.fail() {
-            file.give_up_kept();
-            self.end_kept(file);
+            self.give_up_kept(file);
             let (prefix, name) = file.place();
             self.namespace.forget_draft(&prefix, &name, file);
             self.namespace.forget(&prefix, &name);

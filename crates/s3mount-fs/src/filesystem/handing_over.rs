@@ -146,7 +146,7 @@ impl Filesystem {
                 file.note_writers(&threads, is_said);
             }
             if !file.has_writers() {
-                self.end_going_on(file);
+                self.end_closed_later(file);
             }
         }
         for (handle, folder) in folders {

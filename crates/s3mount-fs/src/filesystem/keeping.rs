@@ -16,7 +16,6 @@ use crate::handover::record::{Changes, KnownNode, NodeRecord, StoredVersion};
 use crate::handover::spooled::SpooledDraft;
 use crate::handover::{Handover, Left};
 use crate::numbers::{FileHandle, InodeNo};
-use crate::sync::spawn;
 
 /// Notes the changes of one file for the next daemon.
 #[derive(Debug)]
@@ -126,11 +125,16 @@ impl Filesystem {
         }
     }
 
+    /// Notes that the next daemon can't go on with a draft.
+    pub(super) fn give_up_kept(&self, file: &DraftFile) {
+        file.give_up_kept();
+        self.end_kept(file);
+    }
+
     /// Takes the name of a draft away. The next daemon does not go on with it.
     pub(super) fn unlink_draft(&self, file: &DraftFile) {
         file.unlink();
-        file.give_up_kept();
-        self.end_kept(file);
+        self.give_up_kept(file);
         file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
     }
 
@@ -248,19 +252,6 @@ impl Filesystem {
         self.namespace.note_draft(&prefix, &name, &file);
         tracing::info!(key, is_unpublished, "goes on with a file that is being written");
         Some(file)
-    }
-
-    /// Publishes a file that no program has open any more.
-    pub(super) fn end_going_on(self: &Arc<Self>, file: Arc<DraftFile>) {
-        let fs = self.clone();
-        spawn(self.namespace.requests().runtime(), async move {
-            let (prefix, name) = file.place();
-            if let Err(error) = fs.clone().end_closed_draft(file).await {
-                let key = format!("{prefix}{name}");
-                tracing::error!(key, error = &error as &dyn std::error::Error, "the written bytes are lost");
-                fs.writing.logs.note_lost(key, error);
-            }
-        });
     }
 
     /// # Errors

@@ -41,6 +41,19 @@ impl Tables {
         // Another draft of this name is another file.
         self.drafts_made += 1;
         let ino = self.take_number(parent, name, Some(&format!("\0{}", self.drafts_made)));
+        self.add_draft(ino, (parent, name), file, None);
+        ino
+    }
+
+    /// Adds the newest inode of a name, which is that of a draft. `stored`: the length of the version that the store has, if
+    /// any, and when that was written, in milliseconds since 1970.
+    fn add_draft(
+        &mut self,
+        ino: InodeNo,
+        (parent, name): (InodeNo, &str),
+        file: &Arc<DraftFile>,
+        stored: Option<(u64, i64)>,
+    ) {
         let known = DraftNode {
             parent,
             name: Arc::from(name),
@@ -48,13 +61,12 @@ impl Tables {
             lookups: 1,
             is_outdated: false,
             has_age: false,
-            stored: None,
+            stored,
         };
         self.set_newest(ino, parent, name);
         self.drafts.insert(ino, known);
         self.record(ino);
         file.note_ino(ino);
-        ino
     }
 
     /// Makes the inode of a version refer to a draft. Returns whether it does.
@@ -114,32 +126,18 @@ impl InodeTable {
     }
 
     /// The kernel knows this inode from the daemon before, which was writing the file. The inode may be that of a version.
-    /// `stored`: the length of the version that the store has, if any, and when that was written, in milliseconds since
-    /// 1970.
+    /// `stored` is as of [`add_draft`](Tables::add_draft).
     pub(crate) fn restore_draft(
         &self,
         ino: InodeNo,
-        (parent, name): (InodeNo, &str),
+        place: (InodeNo, &str),
         file: &Arc<DraftFile>,
         stored: Option<(u64, i64)>,
     ) {
         let mut tables = self.lock();
-        if tables.become_draft(ino, file) {
-            return;
+        if !tables.become_draft(ino, file) {
+            tables.add_draft(ino, place, file, stored);
         }
-        file.note_ino(ino);
-        let known = DraftNode {
-            parent,
-            name: Arc::from(name),
-            file: file.clone(),
-            lookups: 1,
-            is_outdated: false,
-            has_age: false,
-            stored,
-        };
-        tables.set_newest(ino, parent, name);
-        tables.drafts.insert(ino, known);
-        tables.record(ino);
     }
 
     /// Makes an inode of a version, or of a draft that was given up, refer to this draft, whatever its name refers to.
