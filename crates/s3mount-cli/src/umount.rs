@@ -14,6 +14,12 @@ use s3mount_system::unmounting::{detach, unmount};
 /// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long nobody who is seen may use a mount: the warden of a daemon that was killed opens it for a moment.
+const PASSING_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often the kernel is asked again.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// The largest number of processes that a message names.
 const MAX_USERS: usize = 10;
 
@@ -34,18 +40,21 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         plain(&mount.kind)
     );
     let inner = inside(mount.id);
-    let result = if lazy { detach(&mount) } else { unmount(&mount) };
-    if let Err(error) = result {
-        if is_busy(&error) {
-            let users = users(&dir, &inner);
+    let deadline = Instant::now() + PASSING_LIMIT;
+    while let Err(error) = if lazy { detach(&mount) } else { unmount(&mount) } {
+        if !is_busy(&error) {
+            return Err(error.context(format!("cannot unmount {shown}")));
+        }
+        let users = users(&dir, &inner);
+        if !users.is_empty() || Instant::now() >= deadline {
             bail!("{shown} is in use{users}; end what uses it and try again, or pass --lazy");
         }
-        return Err(error.context(format!("cannot unmount {shown}")));
+        std::thread::sleep(PAUSE);
     }
     let deadline = Instant::now() + GONE_LIMIT;
     while mount_at(&dir).is_some_and(|now| now.id == mount.id) {
         ensure!(Instant::now() < deadline, "{shown} is still mounted after {GONE_LIMIT:?}; try again");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(PAUSE);
     }
     for mount in inner {
         terminal::notice(&format!("{mount} lay inside of it, and was taken down with it"));
