@@ -5,6 +5,7 @@
 //! - *mount*: the real binary mounts the bucket;
 //! - *cached*: the same with a disk cache in the folder for temporary files, which is empty at the beginning of
 //!   each pass. It is measured when it is asked for, and then the mount is made anew for each pass, too;
+//! - *kept*: the same with `--keep-alive`, when it is asked for;
 //! - *base*: an earlier build of the binary, when one is given;
 //! - *peer*: another binary with the flags of `mount-s3`, when one is given.
 //!
@@ -57,7 +58,7 @@ struct Args {
     /// More flags for s3mount, such as --flags="--part-size 4MiB".
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     flags: String,
-    /// Only these targets: raw, null, mount, cached, base, peer. "cached" is left out by default.
+    /// Only these targets: raw, null, mount, cached, kept, base, peer. "cached" and "kept" are left out by default.
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
     /// Append the results to benches/history.jsonl and draw benches/history.svg.
@@ -101,7 +102,8 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     let programs = target::programs()?;
     let server = ServerProcess::start(&mut scenario::server(&programs))?;
     let mut targets = Vec::new();
-    let wanted = |name: &str| args.targets.is_empty() || args.targets.iter().any(|target| target == name);
+    let is_asked = |name: &str| args.targets.iter().any(|target| target == name);
+    let wanted = |name: &str| args.targets.is_empty() || is_asked(name);
     if wanted("raw") && scenario.is_sequential() {
         targets.push(Target::raw(&server, scenario)?);
     }
@@ -110,18 +112,26 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
         targets.push(Target::null(scenario)?);
     }
     let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
-    let is_fresh = args.targets.iter().any(|target| target == "cached");
-    let mount = |name, binary, has_cache| {
-        Target::mount(&Ours { name, binary, flags: &args.flags, has_cache, is_fresh }, &server, scenario)
+    let is_fresh = is_asked("cached");
+    let mount = |name, binary| {
+        let (has_cache, is_kept) = (name == "cached", name == "kept");
+        Target::mount(
+            &Ours { name, binary, flags: &args.flags, has_cache, is_fresh, is_kept },
+            &server,
+            scenario,
+        )
     };
     if wanted("mount") {
-        targets.push(mount("mount", &binary, false)?);
+        targets.push(mount("mount", &binary)?);
     }
     if is_fresh {
-        targets.push(mount("cached", &binary, true)?);
+        targets.push(mount("cached", &binary)?);
+    }
+    if is_asked("kept") {
+        targets.push(mount("kept", &binary)?);
     }
     if let Some(base) = args.base.as_ref().filter(|_| wanted("base")) {
-        targets.push(mount("base", base, false)?);
+        targets.push(mount("base", base)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
         targets.push(Target::peer(peer, &server, scenario)?);

@@ -68,6 +68,8 @@ pub(crate) struct Target {
     mount: Option<Mounted>,
     /// How to mount anew before each pass, where that is wanted.
     fresh: Option<Mount>,
+    /// Whether the mount has a holder, whose child the daemon is.
+    is_kept: bool,
 }
 
 /// What a mount by our binary is to be.
@@ -79,6 +81,8 @@ pub(crate) struct Ours<'a> {
     pub(crate) has_cache: bool,
     /// Whether it is mounted anew, with an empty cache, before each pass.
     pub(crate) is_fresh: bool,
+    /// Whether a holder keeps it alive.
+    pub(crate) is_kept: bool,
 }
 
 /// The cache of a bench holds what one pass reads, however full the disk is.
@@ -99,14 +103,14 @@ impl Target {
     pub(crate) fn raw(server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
         let limit = scenario.memory_limit.to_string();
         let worker = Worker::start(&["role-raw", server.endpoint(), &limit])?;
-        Ok(Self { name: "raw", worker, mount: None, fresh: None })
+        Ok(Self { name: "raw", worker, mount: None, fresh: None, is_kept: false })
     }
 
     fn mounted(name: &'static str, command: &mut Command, at: (TempDir, PathBuf)) -> anyhow::Result<Self> {
         let (folder, dir) = at;
         let mount = MountGuard::new(command, &dir)?;
         let worker = Worker::start(&["role-reader"])?;
-        Ok(Self { name, worker, mount: Some((mount, folder)), fresh: None })
+        Ok(Self { name, worker, mount: Some((mount, folder)), fresh: None, is_kept: false })
     }
 
     pub(crate) fn null(scenario: &Scenario) -> anyhow::Result<Self> {
@@ -124,6 +128,7 @@ impl Target {
         let mut common = vec!["--endpoint-url".to_owned(), server.endpoint().to_owned()];
         common.extend(["--memory-limit".to_owned(), scenario.memory_limit.to_string()]);
         common.extend(ours.flags.split_whitespace().map(str::to_owned));
+        common.extend(ours.is_kept.then(|| "--keep-alive".to_owned()));
         let (binary, has_cache) = (ours.binary.to_owned(), ours.has_cache);
         let mount: Mount = Box::new(move || {
             let (folder, dir) = mount_point()?;
@@ -138,7 +143,8 @@ impl Target {
         });
         let worker = Worker::start(&["role-reader"])?;
         let fresh = ours.is_fresh;
-        Ok(Self { name: ours.name, worker, mount: Some(mount()?), fresh: fresh.then_some(mount) })
+        let (mounted, fresh) = (Some(mount()?), fresh.then_some(mount));
+        Ok(Self { name: ours.name, worker, mount: mounted, fresh, is_kept: ours.is_kept })
     }
 
     pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
@@ -154,7 +160,8 @@ impl Target {
 
     /// The process that serves the mount, or fetches.
     fn daemon(&self) -> u32 {
-        self.mount.as_ref().map_or(self.worker.child.id(), |(mount, _)| mount.pid())
+        let served = |(mount, _): &Mounted| if self.is_kept { mount.held() } else { Some(mount.pid()) };
+        self.mount.as_ref().and_then(served).unwrap_or_else(|| self.worker.child.id())
     }
 
     /// Lets the readers do their work once, and returns what it cost.

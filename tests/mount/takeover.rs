@@ -33,13 +33,7 @@ fn name(number: usize) -> String {
 
 /// The daemon of a mount that has a holder, once there is one.
 fn daemon_of(world: &World) -> Option<i32> {
-    let holder = world.mount.pid();
-    let children = fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).ok()?;
-    let is_alive = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        !stat.contains(") Z ") && !stat.is_empty()
-    };
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_alive)
+    world.mount.held().and_then(|pid| pid.try_into().ok())
 }
 
 /// Kills the daemon, and waits for the next one.
@@ -275,6 +269,8 @@ fn who_writes_goes_on_where_there_is_a_spool() {
             .expect("a file")
     };
     let (mut long, patched, emptied) = (create("long"), create("patched"), create("old"));
+    let [mut late, empty] =
+        ["late", "empty"].map(|name| File::create_new(world.path(name)).expect("no such file"));
     let appended = File::options().append(true).open(world.path("small/00000")).expect("a file");
     let (mut lines, mut changed) = (content("small/00000", 0, FILE_BYTES as usize), vec![0_u8; 4 << 20]);
     let mut written = 0;
@@ -298,18 +294,22 @@ fn who_writes_goes_on_where_there_is_a_spool() {
         assert!(Command::new("/bin/true").status().expect("a program").success());
         assert_eq!(world.read("patched"), changed, "round {round}");
         assert_eq!(world.read("small/00000"), lines, "round {round}");
-        assert!(world.server.stored(BUCKET, "long").is_none(), "nobody has closed it");
+        for name in ["long", "late", "empty"] {
+            assert!(world.server.stored(BUCKET, name).is_none(), "nobody has closed {name}");
+        }
         thread::sleep(APART);
     }
     assert_eq!(fs::read_dir(spool.path()).expect("a folder").count(), 0, "the files have no names");
     let (has_made_way, text) = upgrade(&world);
     assert!(has_made_way, "it need not wait for who writes: {text}");
-    for file in [long, patched, emptied, appended] {
+    late.write_all(b"after all of that").expect("a write");
+    for file in [long, patched, emptied, appended, late, empty] {
         nix::unistd::close(file).expect("it is stored");
     }
     let stored = |name: &str| world.server.stored(BUCKET, name).expect("an object").bytes();
     let expected: Vec<u8> = (0..written).map(|at| mix(at) as u8).collect();
     assert!(stored("long") == expected, "each byte of it");
+    assert!(stored("late") == b"after all of that" && stored("empty").is_empty());
     assert!(stored("patched") == changed && stored("small/00000") == lines);
     let text: Vec<String> = (0..rounds(3)).map(|round| format!("round {round}")).collect();
     let rows = stored("old")

@@ -10,6 +10,7 @@
 //! - files that are open, those that were looked up last, and those whose number is not the one that a look-up would give
 //!   them ([`NodeRecord`]);
 //! - what of files that are being written lies in the spool ([`SpoolRecord`](record::SpoolRecord));
+//! - opens that the kernel was told to repeat ([`RepeatedRecord`]);
 //! - the settings that were read from a file, which may be another one by then.
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
@@ -39,11 +40,11 @@ pub use self::error::HandoverError;
 use self::log::{Key, Log, Said};
 use self::record::{
     APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER,
-    OpenAs, OpenFolderRecord, OpenRecord, Record, SESSION, SETTINGS,
+    OpenAs, OpenFolderRecord, OpenRecord, REPEATED, Record, RepeatedRecord, SESSION, SETTINGS,
 };
 pub use self::spooled::SpoolKeeper;
 use self::spooled::Spooled;
-use crate::numbers::{AppendId, FIRST_FREE, FileHandle, InodeNo, ROOT};
+use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT, RequestId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use s3mount_names::FolderNote;
 
@@ -115,7 +116,7 @@ pub struct Handover {
     numbers: Numbers,
     first_handle: FileHandle,
     /// Requests that the daemon before had, and that have appended their bytes.
-    appended: OnceLock<HashSet<AppendId>>,
+    appended: OnceLock<HashSet<RequestId>>,
     /// What the marks of the daemon's writes begin with that was there before.
     family_before: u32,
     keeper: OnceLock<Arc<dyn SpoolKeeper>>,
@@ -229,7 +230,8 @@ impl Handover {
                 | Record::Settings(_)
                 | Record::Spool(..)
                 | Record::SpoolRange(..)
-                | Record::Append(_) => {}
+                | Record::Append(_)
+                | Record::Repeated(..) => {}
             }
         }
         drop(counts);
@@ -346,21 +348,30 @@ impl Handover {
         records.put(key, &LocalFolderRecord::bytes(prefix, name, note));
     }
 
+    /// Notes the name that a thread is to open once more, or that it has done so.
+    pub(crate) fn set_repeated(&self, thread: u32, place: Option<(InodeNo, &str)>) {
+        let (key, mut records) = ((REPEATED, thread.into()), self.lock());
+        match place {
+            Some((parent, name)) => records.put(key, &RepeatedRecord::bytes(parent, name)),
+            None => records.remove(key),
+        }
+    }
+
     /// Notes that a request is about to append bytes, which then end at the offset `end`.
-    pub(crate) fn note_append(&self, id: AppendId, ino: InodeNo, end: u64) {
+    pub(crate) fn note_append(&self, id: RequestId, ino: InodeNo, end: u64) {
         // The kernel's numbers are even. A request that has its answer never comes again.
         let place = id.0 / 2 % MOST_APPENDS;
         self.lock().put((APPEND, place), &AppendRecord { id, ino, end }.bytes());
     }
 
     /// Notes which requests have appended their bytes before this daemon began. It can be set once.
-    pub(crate) fn set_appended(&self, appended: HashSet<AppendId>) {
+    pub(crate) fn set_appended(&self, appended: HashSet<RequestId>) {
         // A second one changes nothing.
         let _ = self.appended.set(appended);
     }
 
     /// Whether a request that comes again has appended its bytes.
-    pub(crate) fn has_appended(&self, id: AppendId) -> bool {
+    pub(crate) fn has_appended(&self, id: RequestId) -> bool {
         self.appended.get().is_some_and(|appended| appended.contains(&id))
     }
 

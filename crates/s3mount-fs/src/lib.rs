@@ -57,7 +57,7 @@ pub use filesystem::opening::Opening;
 pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use handover::{Handover, HandoverError, Left, SpoolKeeper};
 pub use metrics::{FsMetrics, OpenedAs};
-pub use numbers::{AppendId, DirOffset, FileHandle, InodeNo, ROOT};
+pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT, RequestId};
 pub use page_cache::direct::Reason;
 pub use tree::inode::{INODE_BYTES, KnownName};
 pub use writes::{Closer, Deferred, DeferredWrite, Opener, Place, Rights, WriteOpen, Writes};

@@ -17,9 +17,9 @@ impl InodeNo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
 
-/// The kernel's number of a request that appends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AppendId(pub u64);
+/// The kernel's number of a request. A request that comes again has the same. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RequestId(pub u64);
 
 /// A place between two names of an open directory. The first is [`DirOffset::START`]; each name has the place after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

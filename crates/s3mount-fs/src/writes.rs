@@ -1,5 +1,6 @@
 //! The means and the rights to write, and the requests for it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use crate::drafts::logs::Logs;
 use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
-use crate::numbers::{AppendId, InodeNo};
+use crate::numbers::{FileHandle, InodeNo, RequestId};
 use crate::open::reader_slot::ReaderSlot;
+use crate::sync::Mutex;
 use crate::tree::tree_locks::TreeLocks;
 
 /// What a mount may do to existing objects.
@@ -81,6 +83,9 @@ pub(crate) struct Writing {
     pub(crate) logs: Arc<Logs>,
     /// Opens that the kernel has to repeat.
     pub(crate) detached: Detached,
+    /// What the daemon before has opened to write, by the requests that have asked for it. A request that comes again had
+    /// no answer.
+    pub(crate) opened_before: Mutex<HashMap<RequestId, FileHandle>>,
     /// Files that are being cut.
     pub(crate) cuts: Arc<Cuts>,
 }
@@ -112,6 +117,8 @@ pub struct WriteOpen {
 pub struct Opener {
     /// The thread, or 0 if it is not known.
     pub thread: u32,
+    /// Its request.
+    pub request: RequestId,
     is_waiting: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -119,7 +126,13 @@ impl Opener {
     /// A thread; `is_waiting` returns whether it still waits. When it is killed, others may open the file, and write to
     /// it, before its own open continues: that open must change nothing any more.
     pub fn new(thread: u32, is_waiting: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { thread, is_waiting: Arc::new(is_waiting) }
+        Self { thread, request: RequestId::default(), is_waiting: Arc::new(is_waiting) }
+    }
+
+    /// The same by this request.
+    #[must_use]
+    pub fn by(self, request: RequestId) -> Self {
+        Self { request, ..self }
     }
 
     /// # Errors
@@ -192,7 +205,7 @@ pub(crate) enum To {
     /// At this offset.
     Offset(u64),
     /// At the end that the file has by then.
-    End(Option<AppendId>),
+    End(Option<RequestId>),
     /// At this offset, up to the end that the file has by then: the bytes are pages of a map.
     Pages(u64),
 }

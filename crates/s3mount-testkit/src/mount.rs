@@ -80,9 +80,17 @@ impl MountGuard {
         &self.dir
     }
 
-    /// The daemon's process id.
+    /// The process id of the daemon, or of the holder where one starts the daemon.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The process id of the daemon that lives now where a holder starts it.
+    pub fn held(&self) -> Option<u32> {
+        let holder = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).ok()?;
+        let is_alive = |pid: &u32| process(*pid).is_ok_and(|process| process.is_alive());
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_alive)
     }
 
     /// What the daemon has printed so far.

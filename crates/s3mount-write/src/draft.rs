@@ -70,8 +70,8 @@ pub struct Draft {
     /// The versions that the draft was made of, one after another, if the process before may have replaced the last one by
     /// a publication of this draft.
     late_of: Mutex<Vec<ObjectId>>,
-    /// The file's number in the marks of its publications.
-    number: OnceLock<u32>,
+    /// The file's number in the marks of its publications, or 0.
+    number: AtomicU32,
     /// Who is told of each change.
     keeper: OnceLock<Arc<dyn KeptChanges>>,
 }
@@ -92,7 +92,7 @@ impl Draft {
             line,
             line_of: AtomicU32::default(),
             late_of: Mutex::default(),
-            number: OnceLock::new(),
+            number: AtomicU32::default(),
             keeper: OnceLock::new(),
         })
     }

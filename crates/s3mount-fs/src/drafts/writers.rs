@@ -153,8 +153,9 @@ impl Writers {
     }
 
     /// Notes that these threads have written, each through a handle. If there are none, any may have, through any handle,
-    /// unless it `is_known` that all that have are done.
+    /// unless it `is_known` that all that have are done, or a handle has emptied the file.
     pub(crate) fn note_writers(&mut self, threads: &[(FileHandle, u32)], is_known: bool) {
+        let is_known = is_known || self.open.values().any(|writer| writer.has_emptied);
         for writer in self.open.values_mut() {
             let own = threads.iter().filter(|(handle, _)| Some(*handle) == writer.handle);
             writer.threads = own.map(|(_, thread)| *thread).collect();

@@ -12,13 +12,13 @@ use s3mount_object::{Condition, ObjectId, UserMetadata};
 use s3mount_write::WriteError;
 
 use super::Filesystem;
-use super::open_file::{OpenFile, OpenMode, Opened};
+use super::open_file::{OpenFile, Opened};
 use crate::FsError;
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
-use crate::handover::record::{DraftHandle, OpenAs};
+use crate::handover::record::{Asked, DraftHandle, OpenAs, OpenRecord};
 use crate::names::{Fact, Target};
 use crate::numbers::{FileHandle, InodeNo};
 use crate::tree::inode::Node;
@@ -48,6 +48,9 @@ impl Filesystem {
         let opener = &opener.into();
         if how.writes || how.truncates {
             self.writer()?;
+        }
+        if let Some((_, opened)) = self.opened_before(opener) {
+            return Ok(opened);
         }
         let opened = self.open_inode_to_write(ino, how, opener).await;
         self.note_repeated(ino, opener.thread, &opened);
@@ -117,7 +120,7 @@ impl Filesystem {
             (Some(Target::File(newest)), Some(Node::File(version)))
                 if newest.object.etag() == version.object.etag() =>
             {
-                if self.inodes.is_outdated(ino) {
+                if self.inodes.is_outdated(ino) && !is_repeated {
                     return Err(FsError::Outdated);
                 }
                 self.rights().overwrite()?;
@@ -326,7 +329,9 @@ impl Filesystem {
                 return Err(error);
             }
         }
-        self.opened_draft(ino, file, how, writer).map(Some)
+        let has_emptied = writer.is_some() && (is_new || how.truncates);
+        let asked = Asked { request: opener.request, thread: opener.thread, has_emptied };
+        self.opened_draft(ino, file, (how, asked), writer).map(Some)
     }
 
     /// A handle of a draft.
@@ -337,7 +342,7 @@ impl Filesystem {
         &self,
         ino: InodeNo,
         file: &Arc<DraftFile>,
-        how: WriteOpen,
+        (how, asked): (WriteOpen, Asked),
         writer: Option<WriterId>,
     ) -> Result<Opened, FsError> {
         // A WRITE around the page cache drops the pages before it is sent, so a reader through the page cache could
@@ -352,13 +357,9 @@ impl Filesystem {
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         if let Some(handle) = handle {
             writer.into_iter().for_each(|writer| file.note_handle(writer, handle));
-            self.note_open(handle, ino, OpenAs::Draft(noted));
+            self.note_open_as(handle, OpenRecord { ino, as_what: OpenAs::Draft(noted), asked });
         }
-        let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
-        // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it
-        // is under way could come back without these bytes.
-        let keep_cache = is_cached || !how.writes;
-        Ok(Opened { mode, keep_cache, ..Opened::own(handle.ok_or(FsError::Outdated)?) })
+        Ok(Opened::draft(handle.ok_or(FsError::Outdated)?, how, is_cached))
     }
 
     /// Whether an inode is open through the kernel's page cache, or may be mapped.

@@ -1,6 +1,6 @@
 //! Takes notes of open files and directories, and opens again what the daemon before has left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Filesystem;
@@ -9,10 +9,11 @@ use super::open_file::{OpenFile, OpenObject};
 use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::handover::record::{
-    AppendRecord, DraftHandle, KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record,
+    AppendRecord, Asked, DraftHandle, KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record,
 };
 use crate::handover::{Handover, Left};
-use crate::numbers::{DirOffset, FileHandle, InodeNo};
+use crate::numbers::{DirOffset, FileHandle, InodeNo, RequestId};
+use crate::sync::lock;
 use crate::tree::inode::Node;
 use crate::writes::{OpenDraft, WriteOpen};
 
@@ -35,6 +36,7 @@ impl Filesystem {
         self.namespace.tell_folders(move |prefix, name, note| told.set_local_folder(prefix, name, note));
         self.files.begin_at(handover.first_handle());
         self.directories.hand_over(handover.clone());
+        self.writing.detached.hand_over(handover.clone());
         self.handover = Some(handover);
         self.join_family();
         self
@@ -54,16 +56,21 @@ impl Filesystem {
 
     /// Notes an open file, before the kernel gets its handle.
     pub(crate) fn note_open(&self, handle: FileHandle, ino: InodeNo, as_what: OpenAs) {
+        self.note_open_as(handle, OpenRecord::new(ino, as_what));
+    }
+
+    /// Notes an open file, before the kernel gets its handle.
+    pub(super) fn note_open_as(&self, handle: FileHandle, open: OpenRecord) {
         if let Some(handover) = &self.handover {
-            handover.set_open(handle, &OpenRecord { ino, as_what });
-            self.inodes.record(ino);
+            handover.set_open(handle, &open);
+            self.inodes.record(open.ino);
         }
     }
 
     /// Notes by which number the kernel knows the file that it reads by itself for this handle.
     pub fn note_backing(&self, handle: FileHandle, ino: InodeNo, backing: u32) {
         if let Some(handover) = &self.handover {
-            handover.set_open(handle, &OpenRecord { ino, as_what: OpenAs::Passthrough(Some(backing)) });
+            handover.set_open(handle, &OpenRecord::new(ino, OpenAs::Passthrough(Some(backing))));
         }
     }
 
@@ -92,6 +99,9 @@ impl Filesystem {
             match record {
                 Record::Session(_) | Record::Settings(_) | Record::Spool(..) | Record::SpoolRange(..) => {}
                 Record::Append(append) => appends.push(append),
+                Record::Repeated(thread, open) => {
+                    self.writing.detached.note(open.parent, &Arc::from(open.name), thread);
+                }
                 Record::Node(ino, node) => nodes.push((ino, node)),
                 Record::Open(handle, file) => open.push((handle, file)),
                 Record::OpenFolder(handle, folder) => folders.push((handle, folder)),
@@ -133,6 +143,10 @@ impl Filesystem {
             let done = appends.into_iter().filter(is_done).map(|append| append.id);
             handover.set_appended(done.collect());
         }
+        let mut asked: HashMap<_, _> =
+            open.iter().map(|(handle, file)| (file.asked.request, *handle)).collect();
+        asked.remove(&RequestId::default());
+        *lock(&self.writing.opened_before) = asked;
         for (handle, file) in open {
             self.files.insert_at(handle, self.opened_again(handle, &file, &unsaved));
         }
@@ -164,7 +178,7 @@ impl Filesystem {
         record: &OpenRecord,
         unsaved: &HashSet<InodeNo>,
     ) -> OpenFile {
-        let OpenRecord { ino, as_what } = *record;
+        let OpenRecord { ino, as_what, asked } = *record;
         let how = match as_what {
             // What a program goes on to read of one of the daemon's own files is what this daemon shows.
             OpenAs::Own => {
@@ -178,7 +192,7 @@ impl Filesystem {
         };
         match self.inodes.node(ino) {
             Some(Node::Draft(file)) => {
-                OpenFile::Draft(Arc::new(Self::draft_again((ino, handle), &file, how)))
+                OpenFile::Draft(Arc::new(Self::draft_again((ino, handle), &file, how, asked)))
             }
             Some(Node::File(file)) if !(how.is_writer && unsaved.contains(&ino)) => {
                 let is_passthrough = matches!(as_what, OpenAs::Passthrough(_));
@@ -203,11 +217,17 @@ impl Filesystem {
         (ino, handle): (InodeNo, FileHandle),
         file: &Arc<DraftFile>,
         how: DraftHandle,
+        asked: Asked,
     ) -> OpenDraft {
         let DraftHandle { writes, appends, is_writer, is_cached } = how;
         let leaves_bytes = appends || !writes;
-        let writer = is_writer.then(|| file.add_writer(leaves_bytes, 0)).flatten();
-        writer.into_iter().for_each(|writer| file.note_handle(writer, handle));
+        let writer = is_writer.then(|| file.add_writer(leaves_bytes, asked.thread)).flatten();
+        if let Some(writer) = writer {
+            file.note_handle(writer, handle);
+            if asked.has_emptied && file.draft().is_dirty() {
+                file.note_emptied(writer);
+            }
+        }
         if appends {
             file.note_log();
         }

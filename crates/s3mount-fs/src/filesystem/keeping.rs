@@ -161,8 +161,8 @@ impl Filesystem {
             let KnownNode::Draft { stored, is_saved } = node else { continue };
             let of_spool = |known: &SpooledDraft| {
                 let changes = match known.record.changes {
-                    // Whoever has made the file with `O_EXCL` may not know yet, and asks again.
-                    Changes::None if stored.is_none() => return None,
+                    // Whoever was about to make the file asks again.
+                    Changes::None if stored.is_none() && !has_writers(*ino) => return None,
                     Changes::None => None,
                     Changes::InFile { base_bytes, .. } if base_bytes > 0 && stored.is_none() => return None,
                     Changes::InFile { file, base_bytes, .. } => {
@@ -226,7 +226,8 @@ impl Filesystem {
             .map_or(Condition::Absent, |(version, _)| Condition::Matches(version.etag().clone()));
         let is_said = unpublished.as_ref().is_some_and(|unpublished| unpublished.is_said);
         let changes = unpublished.and_then(|unpublished| unpublished.changes);
-        let is_unpublished = changes.is_some();
+        let is_new = version.is_none() && changes.is_none();
+        let is_unpublished = changes.is_some() || is_new;
         let draft = match (changes, &version) {
             (Some(InSpool { file, base_bytes, size, ranges: spooled }), _) => {
                 let base = version.clone().filter(|_| base_bytes > 0);
@@ -234,7 +235,11 @@ impl Filesystem {
                 writer.go_on(&key, kept, Some(condition), object)
             }
             (None, Some((version, size))) => writer.edit(version, *size, object),
-            (None, None) => return None,
+            (None, None) => {
+                let draft = writer.create(&key, object);
+                draft.set_condition(Some(condition));
+                draft
+            }
         };
         let file = DraftFile::new(draft, &prefix, &name, version.map(|(version, _)| version));
         // The kernel may have pages from before a write around them.

@@ -12,7 +12,7 @@ use crate::numbers::{FileHandle, InodeNo};
 use crate::open::reader_slot::ReaderSlot;
 use crate::page_cache::OpenPages;
 use crate::sync::{AtomicBool, Ordering};
-use crate::writes::OpenDraft;
+use crate::writes::{OpenDraft, WriteOpen};
 
 /// Whether an open file is read through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,23 @@ pub struct Opened {
     pub is_random_map: bool,
     /// Whether the kernel may keep the pages that it has of the file.
     pub keep_cache: bool,
+    /// Whether the daemon before has opened it, for the same request.
+    pub was_open: bool,
 }
 
 impl Opened {
     /// One of the daemon's own files, or a draft that is only read. The kernel must not keep its pages.
     pub(super) fn own(handle: FileHandle) -> Self {
-        Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
+        Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false, was_open: false }
+    }
+
+    /// A handle of a draft.
+    pub(super) fn draft(handle: FileHandle, how: WriteOpen, is_cached: bool) -> Self {
+        let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
+        // A handle that only reads a draft uses no page, so it drops none: a page that is dropped while a WRITE of it
+        // is under way could come back without these bytes.
+        let keep_cache = is_cached || !how.writes;
+        Self { mode, keep_cache, ..Self::own(handle) }
     }
 }
 

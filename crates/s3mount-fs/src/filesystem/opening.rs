@@ -19,7 +19,6 @@ use crate::metrics::OpenedAs;
 use crate::numbers::InodeNo;
 use crate::tree::inode::Node;
 use crate::tree::inode::draft::Since;
-use crate::writes::WriteOpen;
 
 /// A file that may be opened. Nothing is open before [`finish`](Self::finish), so it may be dropped.
 #[derive(Debug)]
@@ -159,7 +158,7 @@ impl Opening {
                 fs.note_open(handle, ino, OpenAs::Own);
                 Ok(Opened::own(handle))
             }
-            Target::Draft(ino, file) => fs.opened_draft(ino, &file, WriteOpen::default(), None),
+            Target::Draft(ino, file) => fs.opened_draft(ino, &file, Default::default(), None),
             Target::Object(opening) => fs.open_object(&opening, is_passthrough),
         }
     }
@@ -205,7 +204,7 @@ impl Filesystem {
             mode => OpenAs::Object { is_direct: mode == OpenMode::Direct },
         };
         self.note_open(handle, ino, as_what);
-        let opened = Opened { handle, mode, keep_cache, is_random_map };
+        let opened = Opened { handle, mode, keep_cache, is_random_map, was_open: false };
         if !self.allows_writes() {
             return Ok(opened);
         }
@@ -219,7 +218,7 @@ impl Filesystem {
             Since::Draft => match self.inodes.node(ino) {
                 Some(Node::Draft(file)) if !is_passthrough => {
                     self.release(handle);
-                    self.opened_draft(ino, &file, WriteOpen::default(), None)
+                    self.opened_draft(ino, &file, Default::default(), None)
                 }
                 // The file is a version again.
                 Some(Node::File(_)) if !is_passthrough => {

@@ -7,15 +7,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::Filesystem;
+use super::open_file::{OpenFile, Opened};
 use crate::FsError;
 use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::names::Target;
 use crate::numbers::InodeNo;
+use crate::sync::lock;
 use crate::tree::inode::Node;
 use crate::tree::inode::renamed::Renamed;
-use crate::writes::Place;
+use crate::writes::{Opener, Place};
 use s3mount_names::{File, NamesError};
 use s3mount_object::{ErrorKind, ObjectId};
 
@@ -135,6 +137,36 @@ impl Filesystem {
 }
 
 impl Filesystem {
+    /// The inode, and the handle, that the daemon before has opened for this very request, which comes again.
+    pub(super) fn opened_before(self: &Arc<Self>, opener: &Opener) -> Option<(InodeNo, Opened)> {
+        let handle = lock(&self.writing.opened_before).remove(&opener.request)?;
+        let Some(OpenFile::Draft(open)) = self.files.get(handle) else {
+            // The kernel does not know of it.
+            self.release(handle);
+            return None;
+        };
+        let opened = Opened::draft(handle, open.how, open.is_cached);
+        Some((open.ino, Opened { was_open: true, ..opened }))
+    }
+
+    /// What the daemon before has made for this very request, which comes again.
+    pub(super) fn created_before(
+        self: &Arc<Self>,
+        parent: InodeNo,
+        (prefix, name): (&str, &str),
+        opener: &Opener,
+    ) -> Option<(Entry, Opened)> {
+        let (ino, opened) = self.opened_before(opener)?;
+        let Some(Node::Draft(file)) = self.inodes.node(ino) else { return None };
+        let given = self.inodes.look_up(parent, prefix, name, &Target::Draft(file.clone()))?;
+        if given.ino != ino {
+            self.inodes.forget(given.ino, 1);
+            return None;
+        }
+        let attr = file.attr(ino);
+        Some((Entry { attr, name_ttl: attr.ttl }, opened))
+    }
+
     /// Whether the object of a draft without changes lies at its new name by now. The draft goes on there then.
     async fn draft_was_renamed(&self, file: &Arc<DraftFile>, from: Place<'_>, to: Place<'_>) -> bool {
         let (Some(version), Ok(writer)) = (file.whole_version(), self.writer()) else { return false };

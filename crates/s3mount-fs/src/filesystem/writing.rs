@@ -17,7 +17,7 @@ use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::names::{Fact, Target};
-use crate::numbers::{AppendId, FileHandle, InodeNo, ROOT};
+use crate::numbers::{FileHandle, InodeNo, ROOT, RequestId};
 use crate::tree::inode::Node;
 use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{Deferred, DeferredWrite, Opener, To, WriteOpen};
@@ -71,6 +71,9 @@ impl Filesystem {
         self.writer()?;
         self.writing.detached.end(opener.thread);
         let (prefix, held) = self.hold_name(parent, name).await?;
+        if let Some(created) = self.created_before(parent, (&prefix, name), opener) {
+            return Ok(created);
+        }
         self.writing.logs.check(&format!("{prefix}{name}"))?;
         loop {
             let fact = self.namespace.ask(&prefix, name).await?;
@@ -211,7 +214,7 @@ impl Filesystem {
         handle: FileHandle,
         data: &[u8],
         thread: u32,
-        (id, is_repeated): (AppendId, bool),
+        (id, is_repeated): (RequestId, bool),
     ) -> Result<Option<Deferred>, FsError> {
         let Some(handover) = &self.handover else { return self.append(handle, data, thread) };
         if is_repeated && handover.has_appended(id) {

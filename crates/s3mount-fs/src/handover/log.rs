@@ -17,7 +17,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::error::HandoverError;
 
 /// The version of the file's form. A build reads its own version, and no other.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const MAGIC: [u8; 8] = *b"s3mount\0";
 

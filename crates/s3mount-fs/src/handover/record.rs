@@ -3,7 +3,7 @@
 use bytes::{Buf as _, BufMut as _};
 
 use super::error::HandoverError;
-use crate::numbers::{AppendId, FileHandle, InodeNo};
+use crate::numbers::{FileHandle, InodeNo, RequestId};
 use s3mount_names::FolderNote;
 
 /// An inode that the kernel knows, for the next daemon.
@@ -51,6 +51,23 @@ pub(crate) struct StoredVersion {
 pub(crate) struct OpenRecord {
     pub(crate) ino: InodeNo,
     pub(crate) as_what: OpenAs,
+    pub(crate) asked: Asked,
+}
+
+impl OpenRecord {
+    /// Of a file that is only read, or whose request need not be known.
+    pub(crate) fn new(ino: InodeNo, as_what: OpenAs) -> Self {
+        Self { ino, as_what, asked: Asked::default() }
+    }
+}
+
+/// The request that has opened a file to write it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) request: RequestId,
+    pub(crate) thread: u32,
+    /// Whether it has made the file, or emptied it.
+    pub(crate) has_emptied: bool,
 }
 
 /// How it is open.
@@ -147,10 +164,17 @@ pub(crate) struct RangeRecord {
 /// Bytes that a request appends to a file, or has appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendRecord {
-    pub(crate) id: AppendId,
+    pub(crate) id: RequestId,
     pub(crate) ino: InodeNo,
     /// Where they end.
     pub(crate) end: u64,
+}
+
+/// A name that a thread is to open once more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RepeatedRecord {
+    pub(crate) parent: InodeNo,
+    pub(crate) name: Box<str>,
 }
 
 /// One record that counts.
@@ -167,6 +191,8 @@ pub(crate) enum Record {
     Spool(InodeNo, SpoolRecord),
     SpoolRange(u64, RangeRecord),
     Append(AppendRecord),
+    /// By the number of the thread.
+    Repeated(u32, RepeatedRecord),
 }
 
 /// The kinds of records.
@@ -179,6 +205,7 @@ pub(super) const SETTINGS: u8 = 6;
 pub(super) const SPOOL: u8 = 7;
 pub(super) const SPOOL_RANGE: u8 = 8;
 pub(super) const APPEND: u8 = 9;
+pub(super) const REPEATED: u8 = 10;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -266,8 +293,11 @@ impl NodeRecord {
 
 impl OpenRecord {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16);
+        let mut bytes = Vec::with_capacity(32);
         bytes.put_u64_le(self.ino.0);
+        bytes.put_u64_le(self.asked.request.0);
+        bytes.put_u32_le(self.asked.thread);
+        bytes.put_u8(self.asked.has_emptied.into());
         match self.as_what {
             OpenAs::Own => bytes.put_u8(OWN),
             OpenAs::Object { is_direct } => bytes.put_slice(&[OBJECT, is_direct.into()]),
@@ -291,6 +321,8 @@ impl OpenRecord {
 
     fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
         let ino = InodeNo(bytes.try_get_u64_le()?);
+        let (request, thread) = (RequestId(bytes.try_get_u64_le()?), bytes.try_get_u32_le()?);
+        let asked = Asked { request, thread, has_emptied: bytes.try_get_u8()? != 0 };
         let as_what = match bytes.try_get_u8()? {
             OWN => OpenAs::Own,
             OBJECT => OpenAs::Object { is_direct: bytes.try_get_u8()? != 0 },
@@ -304,7 +336,7 @@ impl OpenRecord {
             }),
             _ => return Err(HandoverError::NoRecord),
         };
-        Ok(Self { ino, as_what })
+        Ok(Self { ino, as_what, asked })
     }
 }
 
@@ -415,7 +447,20 @@ impl AppendRecord {
 
     fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
         let mut number = || bytes.try_get_u64_le();
-        Ok(Self { id: AppendId(number()?), ino: InodeNo(number()?), end: number()? })
+        Ok(Self { id: RequestId(number()?), ino: InodeNo(number()?), end: number()? })
+    }
+}
+
+impl RepeatedRecord {
+    pub(super) fn bytes(parent: InodeNo, name: &str) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(10 + name.len());
+        bytes.put_u64_le(parent.0);
+        put_text(&mut bytes, name);
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
+        Ok(Self { parent: InodeNo(bytes.try_get_u64_le()?), name: text(&mut bytes)? })
     }
 }
 
@@ -435,6 +480,10 @@ impl Record {
             SPOOL => Record::Spool(InodeNo(id), SpoolRecord::read(bytes)?),
             SPOOL_RANGE => Record::SpoolRange(id, RangeRecord::read(bytes)?),
             APPEND => Record::Append(AppendRecord::read(bytes)?),
+            REPEATED => {
+                let thread = u32::try_from(id).map_err(|_| HandoverError::NoRecord)?;
+                Record::Repeated(thread, RepeatedRecord::read(bytes)?)
+            }
             _ => return Err(HandoverError::NoRecord),
         })
     }

@@ -190,7 +190,7 @@ fn a_log_that_is_full_is_not_believed() {
     let handover = Handover::create(again(&file), SEED).expect("room");
     let session = vec![1; 1 << 20];
     handover.set_session(b"session");
-    let open = OpenRecord { ino: InodeNo(99), as_what: OpenAs::Own };
+    let open = OpenRecord::new(InodeNo(99), OpenAs::Own);
     handover.set_open(FileHandle(1), &open);
     {
         let mut records = handover.lock();
@@ -259,7 +259,7 @@ fn records_are_read_as_they_were_written() {
         right.push(Record::Node(InodeNo(100 + at as u64), node.clone()));
     }
     for (at, as_what) in opens.into_iter().enumerate() {
-        let open = OpenRecord { ino: InodeNo(101), as_what };
+        let open = OpenRecord::new(InodeNo(101), as_what);
         handover.set_open(FileHandle(at as u64), &open);
         right.push(Record::Open(FileHandle(at as u64), open));
     }
@@ -302,7 +302,7 @@ fn what_is_closed_is_not_left() {
     let file = file();
     let handover = Handover::create(again(&file), SEED).expect("room");
     let (ino, other) = (InodeNo(100), InodeNo(101));
-    let open = OpenRecord { ino, as_what: OpenAs::Object { is_direct: false } };
+    let open = OpenRecord::new(ino, OpenAs::Object { is_direct: false });
     handover.set_open(FileHandle(1), &open);
     handover.set_open(FileHandle(1), &open);
     handover.set_open(FileHandle(2), &open);
@@ -401,7 +401,7 @@ fn of_a_log_that_could_not_be_written_only_the_session_is_believed() {
     let file = file();
     let handover = Handover::create(again(&file), SEED).expect("room");
     handover.set_session(b"session");
-    handover.set_open(FileHandle(1), &OpenRecord { ino: InodeNo(100), as_what: OpenAs::Own });
+    handover.set_open(FileHandle(1), &OpenRecord::new(InodeNo(100), OpenAs::Own));
     handover.lock().check(Err(std::io::ErrorKind::StorageFull.into()));
     handover.set_closed(FileHandle(1), None);
     let (next, left) = Handover::open(again(&file), [9; 16]).expect("a log");

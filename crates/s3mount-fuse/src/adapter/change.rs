@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
-use s3mount_fs::{AttrChange, Entry, FsError, Place, StoredAttr};
+use s3mount_fs::{AttrChange, Entry, FsError, Place, RequestId, StoredAttr};
 
 use super::Adapter;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
@@ -19,7 +19,12 @@ pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
 }
 
 /// The bit of a request's number by which the kernel says that it has sent the request before (`FUSE_UNIQUE_RESEND`).
-pub(super) const IS_REPEATED: u64 = 1 << 63;
+const IS_REPEATED: u64 = 1 << 63;
+
+/// The number of a request, whether it comes again or not.
+pub(super) fn request_id(req: &Request) -> RequestId {
+    RequestId(req.unique().0 & !IS_REPEATED)
+}
 
 /// Whether the daemon before has read the request, and may have done what it asks for.
 pub(super) fn is_repeated(req: &Request) -> bool {

@@ -6,10 +6,10 @@ use fuser::{
     Errno, FileHandle, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
-use s3mount_fs::{AppendId, Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
+use s3mount_fs::{Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
 
 use super::Adapter;
-use super::change::{IS_REPEATED, is_repeated, text};
+use super::change::{is_repeated, request_id, text};
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
 use crate::closing::ClosingProcess;
@@ -46,11 +46,13 @@ impl Adapter {
         };
         let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
         let reply = self.share(reply);
-        let opener = Opener::new(req.pid(), reply.is_waiting());
+        let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
         let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
         let work = self.shared.gate.gated(async move {
             let how = write_open(flags);
             let (entry, opened) = fs.create_by(fs_inode(parent), &name, how, attr, opener).await?;
+            // What was open has been counted when it was opened again.
+            let passthrough = passthrough.filter(|_| !opened.was_open);
             if passthrough.is_some_and(|passthrough| !passthrough.enter(INodeNo(entry.attr.ino.0))) {
                 fs.release(opened.handle);
                 fs.forget(entry.attr.ino, 1);
@@ -76,7 +78,7 @@ impl Adapter {
     /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let reply = self.share(reply);
-        let opener = Opener::new(req.pid(), reply.is_waiting());
+        let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
         let work = self.shared.gate.gated(async move {
             if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
@@ -84,7 +86,9 @@ impl Adapter {
                 return Err(FsError::Outdated);
             }
             let opened = fs.open_to_write_by(fs_inode(ino), write_open(flags.0), opener).await;
-            if let (Err(_), Some(passthrough)) = (&opened, &passthrough) {
+            // What was open has been counted when it was opened again.
+            let is_counted = opened.as_ref().is_ok_and(|opened| !opened.was_open);
+            if let Some(passthrough) = passthrough.filter(|_| !is_counted) {
                 passthrough.release(ino);
             }
             opened
@@ -113,8 +117,7 @@ impl Adapter {
         let deferred = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.fs.write_back(fs_handle(fh), offset, data, req.pid())
         } else if flags.0 & libc::O_APPEND != 0 {
-            let id = AppendId(req.unique().0 & !IS_REPEATED);
-            self.fs.append_once(fs_handle(fh), data, req.pid(), (id, is_repeated(req)))
+            self.fs.append_once(fs_handle(fh), data, req.pid(), (request_id(req), is_repeated(req)))
         } else {
             self.fs.write(fs_handle(fh), offset, data, req.pid())
         };

@@ -67,7 +67,7 @@ impl Judge {
         let goes_on = match self.goes_on {
             GoesOn::Nothing => false,
             GoesOn::Stored => is_stored,
-            GoesOn::All => is_stored || (file.was_edited(now) && !self.may_be_renamed(of, now)),
+            GoesOn::All => is_stored || !self.may_be_renamed(of, now),
         };
         goes_on && !file.is_unknown && !is_copied
     }

@@ -92,8 +92,8 @@ pub(super) struct Daemon {
     handles: Mutex<BTreeSet<(bool, u64)>>,
     /// OPENs and OPENDIRs that came again, for files and directories: the daemon before may have opened each once more.
     leaks: [AtomicU64; 2],
-    /// How many WRITEs there were.
-    writes: AtomicU64,
+    /// How many requests have a number.
+    numbered: AtomicU64,
     /// How many requests were handed on.
     begun: Watched<u64>,
     /// `fuse_conn.no_flush`: FLUSH was answered with `ENOSYS`.
@@ -170,7 +170,7 @@ impl Daemon {
             was_released: Notify::new(),
             handles: Mutex::default(),
             leaks: Default::default(),
-            writes: AtomicU64::new(0),
+            numbered: AtomicU64::new(0),
             begun: Watched::default(),
             no_flush: AtomicBool::new(false),
             drops,

@@ -41,7 +41,8 @@ impl Draft {
 
     /// What an object is to have beside its bytes, with the file's number.
     pub(super) fn numbered(&self, mut object: NewObject) -> NewObject {
-        if let Some(number) = self.number.get() {
+        let number = self.number.load(Ordering::Relaxed);
+        if number != 0 {
             object.metadata.insert(MARK.to_owned(), format!("{number:08x}"));
         }
         object

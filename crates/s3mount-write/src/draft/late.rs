@@ -3,16 +3,17 @@
 //! That version has replaced the one that the draft is made of. Where the draft still has a byte of its own version, the new
 //! one has the same byte at the same place: each change since is in the spool, and what was cut off never comes back.
 
+use std::sync::atomic::Ordering;
+
 use s3mount_object::ObjectId;
 
 use super::Draft;
 
 impl Draft {
     /// The number of the file, by which another process knows its publications
-    /// ([`Bucket::expect_late`](s3mount_bucket::Bucket::expect_late)). It can be set once.
+    /// ([`Bucket::expect_late`](s3mount_bucket::Bucket::expect_late)).
     pub fn set_number(&self, number: u32) {
-        // A second one changes nothing.
-        let _ = self.number.set(number);
+        self.number.store(number, Ordering::Relaxed);
     }
 
     /// The process before may have been publishing the draft, in place of the version `base`.

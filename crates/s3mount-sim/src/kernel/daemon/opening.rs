@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use s3mount_fs::{Entry, FileHandle, FsError, InodeNo, Opening, StoredAttr};
+use s3mount_fs::{Entry, FileHandle, FsError, InodeNo, Opener, Opening, StoredAttr};
 
 use super::requests::{OpenAnswer, answer, flags_text, nothing, told, write_open, writes};
 use super::{Caller, Daemon, Turn};
@@ -16,17 +16,17 @@ impl Daemon {
         flags: i32,
     ) -> Result<OpenAnswer, i32> {
         let number = self.record.sent(caller.pid, "OPEN", ino.0, || flags_text(flags));
-        let pid = caller.pid;
+        let (pid, id) = (caller.pid, self.request_id());
         let work = move |turn: Turn| async move {
-            turn.may_leak(false);
             let fs = turn.fs();
             let changes = (writes(flags) || flags & libc::O_TRUNC != 0) && !fs.is_writable(ino);
             if changes && !fs.allows_writes() {
                 return Err(libc::EROFS);
             }
             if changes {
-                return turn.open_to_write(ino, flags, pid).await;
+                return turn.open_to_write(ino, flags, Opener::from(pid).by(id)).await;
             }
+            turn.may_leak(false);
             let opening = told(fs.begin_open(ino, pid))?;
             if turn.daemon.has_passthrough && opening.is_object() {
                 return turn.open_object(ino, opening, flags).await;
@@ -48,16 +48,16 @@ impl Daemon {
     ) -> Result<(Entry, OpenAnswer), i32> {
         let number =
             self.record.sent(caller.pid, "CREATE", parent.0, || format!("{name} {}", flags_text(flags)));
-        let (name, opener) = (name.to_owned(), caller.pid);
+        let (name, opener) = (name.to_owned(), Opener::from(caller.pid).by(self.request_id()));
         let work = move |turn: Turn| {
-            let name = name.clone();
+            let (name, opener) = (name.clone(), opener.clone());
             async move {
-                turn.may_leak(false);
                 let (fs, modes) = (turn.fs(), &turn.service.modes);
                 let attr = StoredAttr::new_file(mode, 0, 0);
                 let created = fs.create_by(parent, &name, write_open(flags), attr, opener).await;
                 let (entry, opened) = told(created)?;
-                if turn.daemon.has_passthrough && !modes.enter(entry.attr.ino, &turn.daemon.backings) {
+                let is_counted = opened.was_open || !turn.daemon.has_passthrough;
+                if !is_counted && !modes.enter(entry.attr.ino, &turn.daemon.backings) {
                     fs.release(opened.handle);
                     fs.forget(entry.attr.ino, 1);
                     return told(Err(FsError::Outdated));
@@ -90,14 +90,14 @@ impl Turn {
     }
 
     /// An OPEN that changes the file (`on_open_to_write`).
-    async fn open_to_write(&self, ino: InodeNo, flags: i32, pid: u32) -> Result<OpenAnswer, i32> {
+    async fn open_to_write(&self, ino: InodeNo, flags: i32, opener: Opener) -> Result<OpenAnswer, i32> {
         let (has_passthrough, backings) = (self.daemon.has_passthrough, &self.daemon.backings);
         if has_passthrough && !self.service.modes.enter(ino, backings) {
-            self.fs().detach(ino, pid);
+            self.fs().detach(ino, opener.thread);
             return told(Err(FsError::Outdated));
         }
-        let opened = self.fs().open_to_write_by(ino, write_open(flags), pid).await;
-        if opened.is_err() && has_passthrough {
+        let opened = self.fs().open_to_write_by(ino, write_open(flags), opener).await;
+        if opened.as_ref().map_or(true, |opened| opened.was_open) && has_passthrough {
             self.service.modes.release(ino, backings);
         }
         told(opened.map(answer))

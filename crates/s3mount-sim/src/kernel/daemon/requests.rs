@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use s3mount_fs::{
-    AppendId, Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, WriteOpen,
+    Attr, AttrChange, Closer, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened, RequestId, WriteOpen,
 };
 
 use super::{Caller, Daemon, Turn};
@@ -91,6 +91,11 @@ pub(super) fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
 pub(super) fn nothing<T>(_: &Turn, _: T) {}
 
 impl Daemon {
+    /// The number of a request. The kernel's are even, and 0 is none.
+    pub(super) fn request_id(&self) -> RequestId {
+        RequestId(2 + 2 * self.numbered.fetch_add(1, Ordering::Relaxed))
+    }
+
     pub(crate) async fn getattr(self: &Arc<Self>, caller: &Caller, ino: InodeNo) -> Result<Attr, i32> {
         let number = self.record.sent(caller.pid, "GETATTR", ino.0, String::new);
         let work = move |turn: Turn| async move { told(turn.fs().getattr(ino)) };
@@ -166,7 +171,7 @@ impl Daemon {
             format!("{offset}+{} {}{how}", data.len(), flags_text(flags))
         });
         let (data, pid) = (Arc::new(data), caller.pid);
-        let id = AppendId(2 * self.writes.fetch_add(1, Ordering::Relaxed));
+        let id = self.request_id();
         let work = move |turn: Turn| {
             let data = data.clone();
             async move {
