@@ -77,7 +77,8 @@ pub(crate) enum Command {
     ///
     /// After a new version was installed at the same path. Takes mounts with --keep-alive, or from a systemd unit that
     /// stores descriptors. Open files stay open, and calls under way wait for a moment. Files that are open for writing have
-    /// to be closed first: the daemon waits 30 seconds for that, and goes on as it is if they are not.
+    /// to be closed first, but for those that --write-spool keeps: the daemon waits 30 seconds for that, and goes on as it is if
+    /// they are not.
     Upgrade {
         /// Folder of the mount.
         #[arg(value_name = "DIR", required_unless_present = "all")]

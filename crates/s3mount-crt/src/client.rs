@@ -123,6 +123,11 @@ impl CrtClient {
         self.clock.get()
     }
 
+    /// The region for which its requests are signed.
+    pub fn region(&self) -> &str {
+        &self.endpoint.signing_region
+    }
+
     /// Makes a client, and sends no request. The client's threads start here, so a process that forks must
     /// fork before.
     ///

@@ -16,6 +16,8 @@ pub struct FsConfig {
     pub prefix: String,
     /// When the bucket was mounted. Directories show this time as their own.
     pub mounted_at: SystemTime,
+    /// When this daemon has begun: later than that, if it has taken over. Times that programs set to now count from here.
+    pub started_at: SystemTime,
     /// The user who has mounted, and may see what each user does.
     pub mounted_by: u32,
     /// The owner of all files and directories.
@@ -53,6 +55,7 @@ impl Default for FsConfig {
         Self {
             prefix: String::new(),
             mounted_at: SystemTime::UNIX_EPOCH,
+            started_at: SystemTime::UNIX_EPOCH,
             mounted_by: 0,
             uid: 0,
             gid: 0,
@@ -75,7 +78,7 @@ impl FsConfig {
     pub(crate) fn names(&self) -> NamesConfig {
         NamesConfig {
             root: self.prefix.clone(),
-            mounted_at: self.mounted_at,
+            started_at: self.started_at,
             ttl: self.metadata_ttl.duration(),
             negative_ttl: self.negative_metadata_ttl,
             is_immutable: self.metadata_ttl == MetadataTtl::Indefinite,

@@ -10,20 +10,27 @@
 //! - files that are open, those that were looked up last, and those whose number is not the one that a look-up would give
 //!   them ([`NodeRecord`]);
 //! - what of files that are being written lies in the spool ([`SpoolRecord`](record::SpoolRecord));
+//! - the versions that this mount has written last, and who may run files;
 //! - opens that the kernel was told to repeat ([`RepeatedRecord`]);
 //! - the settings that were read from a file, which may be another one by then.
 //!
 //! All other files need no record. Their numbers are keyed hashes of what they stand for ([`Numbers`]), so the kernel
 //! looks the name up again and gets the number that it knows, and its pages stay.
 //!
+//! - [`beside`]: records of what is neither an inode nor open;
 //! - [`drafts`]: notes of files that are being written;
 //! - [`error`]: why it can't be taken over;
+//! - [`fields`]: texts in records;
+//! - [`left`]: what the daemon before has left;
 //! - [`log`]: the file;
 //! - [`record`]: what the records say;
 //! - [`spooled`]: files that are being written and that the next daemon goes on with.
 
+mod beside;
 mod drafts;
 mod error;
+mod fields;
+mod left;
 mod log;
 pub(crate) mod record;
 pub(crate) mod spooled;
@@ -33,17 +40,21 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use s3mount_write::SpoolBytes;
+use s3mount_object::ObjectId;
+use s3mount_write::WrittenNotes;
 use sha2::{Digest as _, Sha256};
 
 pub use self::error::HandoverError;
+pub use self::left::Left;
 use self::log::{Key, Log, Said};
 use self::record::{
-    APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, NODE, NodeRecord, OPEN, OPEN_FOLDER,
-    OpenAs, OpenFolderRecord, OpenRecord, REPEATED, Record, RepeatedRecord, SESSION, SETTINGS,
+    APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, MODE, ModeRecord, NODE, NodeRecord,
+    OPEN, OPEN_FOLDER, OpenAs, OpenFolderRecord, OpenRecord, REGION, REPEATED, Record, RepeatedRecord,
+    SESSION, SETTINGS, WRITTEN,
 };
 pub use self::spooled::SpoolKeeper;
 use self::spooled::Spooled;
+use crate::attributes::modes::Mode;
 use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT, RequestId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use s3mount_names::FolderNote;
@@ -85,6 +96,15 @@ impl Numbers {
     }
 }
 
+/// The last versions that this mount has written have a record.
+const MOST_WRITTEN: u64 = 8192;
+
+/// The number of a file's record of who may run it.
+fn key_number(key: &str) -> u64 {
+    let hash = Sha256::digest(key);
+    u64::from_le_bytes(hash[..8].try_into().unwrap_or_default())
+}
+
 /// The number of a folder's record.
 fn folder_number(prefix: &str, name: &str) -> u64 {
     let hash = Sha256::new().chain_update(prefix).chain_update("/").chain_update(name).finalize();
@@ -105,6 +125,8 @@ struct Records {
     /// The kind of each node's record: whether it is a folder.
     nodes: HashMap<InodeNo, bool>,
     spooled: Spooled,
+    /// How many versions were noted as written.
+    written: u64,
     /// A record could not be written: nothing is written any more.
     is_broken: bool,
 }
@@ -120,45 +142,6 @@ pub struct Handover {
     /// What the marks of the daemon's writes begin with that was there before.
     family_before: u32,
     keeper: OnceLock<Arc<dyn SpoolKeeper>>,
-}
-
-/// What the daemon before has left.
-#[derive(Debug, Default)]
-pub struct Left {
-    pub(crate) records: Vec<Record>,
-    /// Files of the spool, by their numbers.
-    pub(crate) files: HashMap<u64, Arc<dyn SpoolBytes>>,
-}
-
-impl Left {
-    /// What the session with the kernel has agreed on.
-    pub fn session(&self) -> Option<&[u8]> {
-        self.records.iter().find_map(|record| match record {
-            Record::Session(bytes) => Some(&bytes[..]),
-            _ => None,
-        })
-    }
-
-    /// The settings that the first daemon has read from a file.
-    pub fn settings(&self) -> Option<&[u8]> {
-        self.records.iter().find_map(|record| match record {
-            Record::Settings(bytes) => Some(&bytes[..]),
-            _ => None,
-        })
-    }
-
-    /// The open files that the kernel reads by itself, each with the number of the file that it reads, and the inodes
-    /// that are open through the daemon, once for each open file.
-    pub fn opened(&self) -> impl Iterator<Item = (InodeNo, Option<u32>)> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Open(_, open) => match open.as_what {
-                OpenAs::Passthrough(backing) => backing.map(|id| (open.ino, Some(id))),
-                OpenAs::Object { .. } | OpenAs::Draft(_) | OpenAs::Lost => Some((open.ino, None)),
-                OpenAs::Own => None,
-            },
-            _ => None,
-        })
-    }
 }
 
 /// The log in `file`, how much it says, and its records.
@@ -190,6 +173,7 @@ impl Handover {
             files: 0,
             nodes: HashMap::new(),
             spooled: Spooled::default(),
+            written: 0,
             is_broken: false,
         };
         let (family_before, keeper, appended) = (numbers.family(), OnceLock::new(), OnceLock::new());
@@ -209,7 +193,9 @@ impl Handover {
             Said::Nothing => {
                 log.reseed(seed, false)?;
                 // These were written first, and do not change.
-                records.retain(|record| matches!(record, Record::Session(_) | Record::Settings(_)));
+                records.retain(|record| {
+                    matches!(record, Record::Session(_) | Record::Settings(_) | Record::Region(_))
+                });
             }
         }
         // The kernel may yet close handles that the daemon before has given, so no handle is used again.
@@ -217,6 +203,7 @@ impl Handover {
         let handover = Self { family_before, ..Self::new(log, first_handle) };
         let mut counts = handover.lock();
         counts.spooled = Spooled::of(&records);
+        counts.written = records.iter().filter(|record| matches!(record, Record::Written(_))).count() as u64;
         for record in &records {
             match record {
                 Record::Node(ino, node) => counts.count(*ino, Some(node.node == KnownNode::Folder)),
@@ -228,10 +215,13 @@ impl Handover {
                 Record::LocalFolder(_) => counts.local_folders += 1,
                 Record::Session(_)
                 | Record::Settings(_)
+                | Record::Region(_)
                 | Record::Spool(..)
                 | Record::SpoolRange(..)
                 | Record::Append(_)
-                | Record::Repeated(..) => {}
+                | Record::Repeated(..)
+                | Record::Written(_)
+                | Record::Mode(_) => {}
             }
         }
         drop(counts);
@@ -279,6 +269,11 @@ impl Handover {
     /// Notes the settings that were read from a file.
     pub fn set_settings(&self, settings: &[u8]) {
         self.lock().put((SETTINGS, 0), settings);
+    }
+
+    /// Notes the region of the bucket.
+    pub fn set_region(&self, region: &str) {
+        self.lock().put((REGION, 0), region.as_bytes());
     }
 
     /// Whether a file of the inode is open.
@@ -348,6 +343,15 @@ impl Handover {
         records.put(key, &LocalFolderRecord::bytes(prefix, name, note));
     }
 
+    /// Notes who may run a file, or that it is as others are.
+    pub(crate) fn set_mode(&self, key: &str, mode: Option<&Mode>) {
+        let (place, mut records) = ((MODE, key_number(key)), self.lock());
+        match mode {
+            Some(mode) => records.put(place, &ModeRecord::bytes(key, mode)),
+            None => records.remove(place),
+        }
+    }
+
     /// Notes the name that a thread is to open once more, or that it has done so.
     pub(crate) fn set_repeated(&self, thread: u32, place: Option<(InodeNo, &str)>) {
         let (key, mut records) = ((REPEATED, thread.into()), self.lock());
@@ -378,6 +382,19 @@ impl Handover {
     /// The bytes of the records that count.
     pub fn bytes(&self) -> u64 {
         self.lock().log.live_bytes()
+    }
+}
+
+impl WrittenNotes for Handover {
+    fn hash(&self, version: &ObjectId) -> u64 {
+        self.numbers.of(ROOT, version.key(), Some(version.etag().as_str()), 0).0
+    }
+
+    fn note(&self, hash: u64) {
+        let mut records = self.lock();
+        let place = records.written % MOST_WRITTEN;
+        records.written += 1;
+        records.put((WRITTEN, place), &hash.to_le_bytes());
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct Writing {
     /// What the daemon before has opened to write, by the requests that have asked for it. A request that comes again had
     /// no answer.
     pub(crate) opened_before: Mutex<HashMap<RequestId, FileHandle>>,
+    /// Renames of folders that the daemon before has begun, and that are finished, by their two prefixes.
+    pub(crate) finished_renames: Mutex<Vec<(String, String)>>,
     /// Files that are being cut.
     pub(crate) cuts: Arc<Cuts>,
 }

@@ -122,6 +122,10 @@ impl Mount {
         loop {
             let keys = self.written_keys(until).await;
             if keys.is_empty() {
+                // The ids are worth a moment, and no more.
+                while self.fs.begins_uploads() && Instant::now() < until {
+                    sleep(WRITERS_PAUSE).await;
+                }
                 return Ok(MadeWay { _how: How::Shut { _gate: gate } });
             }
             if Instant::now() >= until {

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let minute = Duration::from_secs(60);
     let config = NamesConfig {
         root: String::new(),
-        mounted_at: SystemTime::UNIX_EPOCH,
+        started_at: SystemTime::UNIX_EPOCH,
         ttl: minute,
         negative_ttl: minute,
         is_immutable: false,

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 pub struct NamesConfig {
     /// Only keys below this prefix are shown. It is empty, or ends in `/`.
     pub root: String,
-    /// When the bucket was mounted, by the time of day: the reference for the age of listings on the disk.
-    pub mounted_at: SystemTime,
+    /// When this process has begun, by the time of day: the reference for the age of listings on the disk.
+    pub started_at: SystemTime,
     /// How long a name from a listing is cached as present.
     pub ttl: Duration,
     /// How long a name that is not in a listing is cached as absent.

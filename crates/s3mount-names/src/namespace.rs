@@ -83,7 +83,7 @@ impl<D: NamedDraft> Namespace<D> {
         // Kept listings on the disk would lack the writes of this mount.
         let store = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
         let cache =
-            store.map(|store| ListingCache::new(store, config.mounted_at, config.is_immutable, runtime));
+            store.map(|store| ListingCache::new(store, config.started_at, config.is_immutable, runtime));
         let snapshots = Snapshots::new(limits);
         let requests = ListRequests::new(bucket, config.timeout, cache, runtime.clone());
         let requests = Arc::new(requests.with_most_gathered(snapshots.most_of_one()));

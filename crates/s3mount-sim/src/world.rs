@@ -15,7 +15,7 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_write::{
-    FoundJournal, Journal, MemoryDisk, Owner, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
+    FoundJournal, Intent, Journal, MemoryDisk, Owner, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
     WriteConfig, Writer,
 };
 use tempfile::TempDir;
@@ -232,11 +232,15 @@ impl Place {
                 left.extend(records);
             }
         }
-        self.put_in_order(&recovery, left).await
+        self.put_in_order(&recovery, left).await.map(drop)
     }
 
-    async fn put_in_order(&self, recovery: &Recovery, left: Vec<Record>) -> Result<(), String> {
-        let mut wrong = Vec::new();
+    async fn put_in_order(
+        &self,
+        recovery: &Recovery,
+        left: Vec<Record>,
+    ) -> Result<Vec<(String, String)>, String> {
+        let (mut wrong, mut finished) = (Vec::new(), Vec::new());
         for record in left {
             match recovery.recover(&record).await {
                 Ok(Recovered::Unsure(listed)) => {
@@ -244,11 +248,16 @@ impl Place {
                         wrong.extend(recovery.abort(&left.upload).await.err().map(|error| error.to_string()));
                     }
                 }
+                Ok(Recovered::Finished(_)) => {
+                    if let Intent::Rename { from, to, .. } = record.intent {
+                        finished.push((from, to));
+                    }
+                }
                 Ok(_) => {}
                 Err(error) => wrong.push(error.to_string()),
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+        if wrong.is_empty() { Ok(finished) } else { Err(wrong.join(", ")) }
     }
 }
 
@@ -276,7 +285,7 @@ enum Begin {
     /// It mounts, and takes notes for the next one.
     Kept(Handover),
     /// It takes over what another has left in this kernel.
-    TakenOver(Handover, s3mount_fs::Left, Arc<Kernel>),
+    TakenOver(Handover, s3mount_fs::Left, Arc<Kernel>, Vec<(String, String)>),
 }
 
 impl SimMount {
@@ -314,7 +323,7 @@ impl SimMount {
             body_bytes: plan.memory_bytes / 2,
             max_requests: 8,
             timeout: TIMEOUT,
-            started_at: UNIX_EPOCH + BEGIN,
+            started_at: store.now(),
             journal: journals.map_or_else(Journal::default, journal),
             spool: plan
                 .has_spool
@@ -338,6 +347,7 @@ impl SimMount {
         };
         let config = FsConfig {
             mounted_at: UNIX_EPOCH + BEGIN,
+            started_at: store.now(),
             metadata_ttl: plan.metadata_ttl.map_or(MetadataTtl::Minimal, MetadataTtl::For),
             negative_metadata_ttl: Duration::from_secs(1),
             allows_writes: true,
@@ -359,7 +369,8 @@ impl SimMount {
                 let fs = Arc::new(fs.with_handover(Arc::new(handover)));
                 (fs.clone(), Kernel::new(fs, config))
             }
-            Begin::TakenOver(handover, left, kernel) => {
+            Begin::TakenOver(handover, left, kernel, finished) => {
+                fs.note_finished_renames(finished);
                 let fs = Arc::new(fs.with_handover(Arc::new(handover)));
                 let opened = left.opened().collect();
                 let unsaved = fs.restore(left);

@@ -48,3 +48,4 @@ pub use recovery::{Recovered, Recovery};
 pub use spool_disk::{MemoryDisk, SpoolBytes, SpoolDisk, kept_file};
 pub use state::Published;
 pub use writer::Writer;
+pub use written::WrittenNotes;

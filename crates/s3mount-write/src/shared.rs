@@ -1,7 +1,7 @@
 //! What all drafts of a writer share.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) has_told_lost: AtomicBool,
     /// Whether the log has said that changed files are not kept.
     pub(crate) has_told_unkept: AtomicBool,
+    /// How many uploads are beginning: their ids are not known yet.
+    pub(crate) beginning: AtomicUsize,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,

@@ -1,7 +1,7 @@
 //! The writer: it makes drafts.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use s3mount_bucket::WritableBucket;
@@ -19,7 +19,7 @@ use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
 use crate::state::DraftState;
 use crate::store::Store;
-use crate::written::WrittenVersions;
+use crate::written::{WrittenNotes, WrittenVersions};
 use crate::{Copier, CopyConfig, Draft, Intent, KeptDraft, Noted, SpoolConfig, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
@@ -64,6 +64,7 @@ impl Writer {
             old_keys: OldKeys::default(),
             has_told_lost: AtomicBool::new(false),
             has_told_unkept: AtomicBool::new(false),
+            beginning: AtomicUsize::new(0),
             aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
@@ -165,6 +166,21 @@ impl Writer {
     /// is.
     pub fn has_written(&self, version: &ObjectId) -> bool {
         self.0.written.has(version)
+    }
+
+    /// Whether an upload is beginning, whose id is not known yet: if the process ends now, nobody can abort it.
+    pub fn begins_uploads(&self) -> bool {
+        self.0.beginning.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has `notes` taken of the versions that are written here. To be called before the first.
+    pub fn keep_written(&self, notes: Arc<dyn WrittenNotes>) {
+        self.0.written.keep(notes);
+    }
+
+    /// Takes over a note of another process.
+    pub fn note_written_before(&self, hash: u64) {
+        self.0.written.insert(hash);
     }
 
     /// Notes that a version was written here, though not by a draft.

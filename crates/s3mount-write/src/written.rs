@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use s3mount_object::ObjectId;
 
@@ -10,10 +10,20 @@ use s3mount_object::ObjectId;
 /// once, so this is for thousands of programs. Two generations take about a megabyte.
 const GENERATION: usize = 32_768;
 
+/// Notes for another process which versions were written here.
+pub trait WrittenNotes: std::fmt::Debug + Send + Sync {
+    /// What a version is known by. Another process has to find the same.
+    fn hash(&self, version: &ObjectId) -> u64;
+
+    /// A version was written that is known by this.
+    fn note(&self, hash: u64);
+}
+
 /// The versions that were written last, by their hashes: those of late, and those before.
 #[derive(Debug)]
 pub(crate) struct WrittenVersions {
     hasher: RandomState,
+    notes: OnceLock<Arc<dyn WrittenNotes>>,
     generations: Mutex<[HashSet<u64>; 2]>,
 }
 
@@ -24,18 +34,31 @@ impl Default for WrittenVersions {
             reason = "keys that are chosen to collide must not; no order shows"
         )]
         let hasher = RandomState::new();
-        Self { hasher, generations: Mutex::default() }
+        Self { hasher, notes: OnceLock::new(), generations: Mutex::default() }
     }
 }
 
 impl WrittenVersions {
     fn hash(&self, version: &ObjectId) -> u64 {
-        self.hasher.hash_one((version.key(), version.etag().as_str()))
+        let random = || self.hasher.hash_one((version.key(), version.etag().as_str()));
+        self.notes.get().map_or_else(random, |notes| notes.hash(version))
+    }
+
+    /// Has each version noted from now on. To be called before the first.
+    pub(crate) fn keep(&self, notes: Arc<dyn WrittenNotes>) {
+        // A second one is told of nothing.
+        let _ = self.notes.set(notes);
     }
 
     /// Notes that a version was written here.
     pub(crate) fn note(&self, version: &ObjectId) {
         let hash = self.hash(version);
+        self.insert(hash);
+        self.notes.get().into_iter().for_each(|notes| notes.note(hash));
+    }
+
+    /// Notes what a version is known by that another process has written for this one.
+    pub(crate) fn insert(&self, hash: u64) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let [young, old] = &mut *generations;
         if young.len() >= GENERATION {

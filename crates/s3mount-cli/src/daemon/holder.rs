@@ -40,8 +40,8 @@ use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
 
 use super::keeper::{
-    BEFORE, DEVICE, HOLDER, LAST_WORDS, MADE_WAY, MOUNT, ONLY_PLANNED, OOM_SCORE, OOM_SCORE_FILE, SPOOL,
-    SPOOL_FILES, STATE,
+    BEFORE, DEVICE, HOLDER, LAST_WORDS, MADE_WAY, MAKES_WAY, MOUNT, ONLY_PLANNED, OOM_SCORE, OOM_SCORE_FILE,
+    SPOOL, SPOOL_FILES, STATE,
 };
 use super::{logging, manager, warden};
 use crate::stat::Stat;
@@ -181,6 +181,8 @@ struct Told {
     is_ready: bool,
     /// Only a daemon that has made way can be followed by another.
     only_planned: bool,
+    /// The daemon that lives, or was the last one, makes way for another.
+    makes_way: bool,
     /// Why the last daemon could not start, or ended by itself.
     last_words: Option<String>,
 }
@@ -267,7 +269,7 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
             }
         };
-        told.last_words = None;
+        (told.last_words, told.makes_way) = (None, false);
         let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
         let is_kept = told.device.is_some() && told.state.is_some() && is_there;
@@ -363,7 +365,8 @@ fn watch(
         }
         // Where no other daemon lets these threads go, the warden does, and they end.
         if told.device.is_some() && is_stuck(daemon) {
-            return Ok((Ended::Stuck, was_asked));
+            while listen(socket, told)? {}
+            return Ok((if told.makes_way { Ended::Exited(REPLACE) } else { Ended::Stuck }, was_asked));
         }
     }
 }
@@ -420,6 +423,7 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
             }
             Some((MOUNT, id)) => told.mount = id.parse().ok(),
             Some((ONLY_PLANNED, _)) => told.only_planned = true,
+            Some((MAKES_WAY, _)) => told.makes_way = true,
             Some((LAST_WORDS, words)) => told.last_words = Some(words.to_owned()),
             Some(("FDSTORE" | "FDSTOREREMOVE", _)) | None => {}
             Some((name, value)) => {

@@ -67,20 +67,25 @@ impl Leftovers {
     }
 
     /// Finishes or undoes the renames of folders that the daemon before has begun. Its other entries are left for later.
-    pub(super) async fn finish_renames(&self) {
+    /// Returns the two prefixes of each that is finished.
+    pub(super) async fn finish_renames(&self) -> Vec<(String, String)> {
+        let mut finished = Vec::new();
         if let Ok(found) = FoundJournal::all(&self.dir) {
             for found in found {
                 if let FoundJournal::Dead(left) = found
                     && Store::at(&left.owner().store).identity() == self.store.identity()
                     && left.records().iter().any(|(_, record)| matches!(record.intent, Intent::Rename { .. }))
                 {
-                    self.clean(left).await;
+                    finished.extend(self.clean(left).await);
                 }
             }
         }
+        finished
     }
 
-    async fn clean(&self, mut left: Left) {
+    /// Returns the two prefixes of each rename of a folder that was finished.
+    async fn clean(&self, mut left: Left) -> Vec<(String, String)> {
+        let mut finished = Vec::new();
         let recovery = Recovery::new(self.bucket.clone(), self.timeout, false);
         let pid = left.owner().pid;
         for (slot, record) in left.records().to_vec() {
@@ -94,6 +99,9 @@ impl Leftovers {
                     tracing::warn!(pid, ?intent, "an upload may be left: see `s3mount cleanup`");
                 }
                 Ok(recovered) => {
+                    if let (Intent::Rename { from, to, .. }, Recovered::Finished(_)) = (intent, &recovered) {
+                        finished.push((from.clone(), to.clone()));
+                    }
                     tracing::info!(pid, ?intent, ?recovered, "cleaned up after a daemon that is gone");
                     if let Err(error) = left.done(slot) {
                         tracing::warn!(%error, "a journal can't be written");
@@ -107,5 +115,6 @@ impl Leftovers {
         if let Err(error) = left.close() {
             tracing::warn!(%error, "a journal can't be deleted");
         }
+        finished
     }
 }

@@ -39,9 +39,10 @@ pub(super) const OOM_SCORE: &str = "S3MOUNT_OOM_SCORE";
 pub(super) const SPOOL_FILES: &str = "S3MOUNT_SPOOL_FILES";
 
 /// What the holder is told beside what sd_notify(3) knows: the kernel's number of the mount, that only a daemon which has
-/// made way can be followed by another, and why a daemon can't start.
+/// made way can be followed by another, that a daemon makes way, and why one can't start.
 pub(super) const MOUNT: &str = "X_MOUNT";
 pub(super) const ONLY_PLANNED: &str = "X_ONLY_PLANNED";
+pub(super) const MAKES_WAY: &str = "X_MAKES_WAY";
 pub(super) const LAST_WORDS: &str = "X_LAST_WORDS";
 
 /// The most lines of an error that the holder is told.
@@ -223,6 +224,14 @@ impl Keeper {
     pub(crate) fn forget(&self) {
         for name in [DEVICE, STATE] {
             manager::tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        }
+    }
+
+    /// Tells the holder that this daemon ends now, to make way for another. The exit code may come late: a thread of this
+    /// process may wait in the kernel for an answer that the other daemon gives.
+    pub(crate) fn tell_way(&self) {
+        if let Self::Holder(_) = self {
+            manager::tell(&format!("{MAKES_WAY}=1"));
         }
     }
 

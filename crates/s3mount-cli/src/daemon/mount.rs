@@ -86,10 +86,12 @@ pub(crate) fn mount(
         tracing::warn!("{note}");
     }
     let is_taken = taken.is_some();
+    let region = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
     let client = match is_taken {
-        true => runtime.block_on(connect_again(config)),
+        true => runtime.block_on(connect_again(config, region)),
         false => runtime.block_on(connect(config))?,
     };
+    let region = client.region().to_owned();
     let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
     let measured = Arc::new(MeasuredClient::new(client));
     let limit = config.memory_limit_bytes - config.threads_bytes;
@@ -120,6 +122,10 @@ pub(crate) fn mount(
     if let Some(handover) = handover {
         if let Some(text) = &config.file {
             handover.set_settings(text.as_bytes());
+        }
+        // That of a multi-region access point stands for all of them.
+        if region != "*" {
+            handover.set_region(&region);
         }
         let has_spool = config.writes.as_ref().is_some_and(|writes| writes.spool.is_some());
         if let Some(keeper) = keeper.filter(|_| has_spool) {
@@ -174,7 +180,7 @@ pub(crate) fn mount(
     let fuse = fuse_config(config);
     // A rename that the daemon before has begun is over before programs see the mount again.
     if is_taken && let Some(leftovers) = &leftovers {
-        runtime.block_on(leftovers.finish_renames());
+        fs.note_finished_renames(runtime.block_on(leftovers.finish_renames()));
     }
     let mount = match place {
         Given::Kept(kept) => {
@@ -236,6 +242,9 @@ pub(crate) fn mount(
     let ending = runtime.block_on(wait(&mut mount, &mut signals, holder, give));
     if ending == Ending::MakesWay {
         tracing::info!("this daemon makes way for another one");
+        if let Some(keeper) = keeper {
+            keeper.tell_way();
+        }
         if let Some(Ok(warden)) = warden.filter(|_| !is_kept) {
             warden::dismiss(warden);
         }
@@ -284,12 +293,7 @@ fn register_process(registry: &Registry) {
 
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let Config { store, prefix, .. } = config;
-    let crt = CrtConfig {
-        verify: config.verify != Verify::Never,
-        event_loops: config.event_loops.source,
-        ..store.crt_config(config.max_connections)?
-    };
-    let (client, page) = store.connect(crt, prefix, 1).await?;
+    let (client, page) = store.connect(crt_config(config)?, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;
         // The notice is for the user who waits, the log line for somebody who reads the log later.
@@ -303,12 +307,26 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     Ok(Arc::new(client))
 }
 
-/// Connects to the store of a mount that a daemon before has served. Programs wait for their files, so it tries until the
-/// store answers: they can be killed meanwhile.
-async fn connect_again(config: &Config) -> Arc<CrtClient> {
+fn crt_config(config: &Config) -> anyhow::Result<CrtConfig> {
+    Ok(CrtConfig {
+        verify: config.verify != Verify::Never,
+        event_loops: config.event_loops.source,
+        ..config.store.crt_config(config.max_connections)?
+    })
+}
+
+/// Makes a client for a mount that a daemon before has served. The store need not answer yet: programs that use the mount
+/// wait for this daemon, and can't even be killed until it answers their last FLUSH.
+async fn connect_again(config: &Config, region: Option<String>) -> Arc<CrtClient> {
     let mut pause = Duration::from_millis(100);
     loop {
-        match connect(config).await {
+        let client = || {
+            let crt = CrtConfig { region: region.clone(), ..crt_config(config)? };
+            CrtClient::new(crt).map_err(|error| resolved::store::explain(&config.store, error))
+        };
+        // Without the region, the store has to say it.
+        let client = if region.is_some() { client().map(Arc::new) } else { connect(config).await };
+        match client {
             Ok(client) => return client,
             Err(error) => tracing::error!("the mount waits for its store: {error:#}"),
         }
@@ -398,6 +416,7 @@ fn fs_config(config: &Config) -> FsConfig {
     FsConfig {
         prefix: config.prefix.clone(),
         mounted_at: SystemTime::now(),
+        started_at: SystemTime::now(),
         mounted_by: geteuid().as_raw(),
         uid: config.uid,
         gid: config.gid,

@@ -68,25 +68,25 @@ pub(crate) struct KnownAttrs {
     bucket: WritableBucket,
     permits: Semaphore,
     generations: Mutex<Generations>,
-    mounted_at: SystemTime,
+    started_at: SystemTime,
     started: Instant,
 }
 
 impl KnownAttrs {
     /// Asks `bucket`, and waits at most `limit` for an answer.
-    pub(crate) fn new(bucket: WritableBucket, limit: Duration, mounted_at: SystemTime) -> Self {
+    pub(crate) fn new(bucket: WritableBucket, limit: Duration, started_at: SystemTime) -> Self {
         Self {
             bucket: bucket.with_timeout(limit),
             permits: Semaphore::new(AT_ONCE),
             generations: Mutex::default(),
-            mounted_at,
+            started_at,
             started: Instant::now(),
         }
     }
 
     /// The time of day.
     pub(crate) fn now(&self) -> SystemTime {
-        self.mounted_at + self.started.elapsed()
+        self.started_at + self.started.elapsed()
     }
 
     /// The known attributes of a version.

@@ -5,6 +5,7 @@
 //! a program has set them: a version that another client writes under such a name may not be run.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use s3mount_object::{ETag, ObjectId};
 
@@ -20,9 +21,9 @@ const RUN: u32 = 0o111;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
     /// The bits.
-    run: u32,
+    pub(crate) run: u32,
     /// The version for which a program has set them. Unset for a file that was being written.
-    version: Option<ETag>,
+    pub(crate) version: Option<ETag>,
 }
 
 impl Mode {
@@ -42,28 +43,58 @@ impl Mode {
 /// Files by key: the recent generation, and the one before.
 type Generations = [HashMap<Box<str>, Mode>; 2];
 
+/// Is told of a file's execute bits, or that it has none any more.
+type Tell = Box<dyn Fn(&str, Option<&Mode>) + Send + Sync>;
+
 /// The files with execute bits. While there are none, a look-up costs one load.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Modes {
     has_any: AtomicBool,
     generations: Mutex<Generations>,
+    tell: OnceLock<Tell>,
 }
 
-fn insert(generations: &mut Generations, key: &str, mode: Mode) {
-    let [young, old] = generations;
-    old.remove(key);
-    if young.len() >= GENERATION {
-        *old = std::mem::take(young);
+impl std::fmt::Debug for Modes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Modes").field("generations", &self.generations).finish_non_exhaustive()
     }
-    young.insert(key.into(), mode);
-}
-
-fn remove(generations: &mut Generations, key: &str) -> Option<Mode> {
-    let [young, old] = generations;
-    young.remove(key).or_else(|| old.remove(key))
 }
 
 impl Modes {
+    /// Has `tell` told of each change. It can be set once.
+    pub(crate) fn tell(&self, tell: impl Fn(&str, Option<&Mode>) + Send + Sync + 'static) {
+        // A second one changes nothing.
+        let _ = self.tell.set(Box::new(tell));
+    }
+
+    /// Takes over a note of the daemon before.
+    pub(crate) fn restore(&self, key: &str, mode: Mode) {
+        self.insert(&mut lock(&self.generations), key, mode);
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    fn insert(&self, generations: &mut Generations, key: &str, mode: Mode) {
+        self.note(key, Some(&mode));
+        let [young, old] = generations;
+        old.remove(key);
+        if young.len() >= GENERATION {
+            let forgotten = std::mem::replace(old, std::mem::take(young));
+            forgotten.keys().for_each(|key| self.note(key, None));
+        }
+        young.insert(key.into(), mode);
+    }
+
+    fn remove_from(&self, generations: &mut Generations, key: &str) -> Option<Mode> {
+        let [young, old] = generations;
+        let removed = young.remove(key).or_else(|| old.remove(key))?;
+        self.note(key, None);
+        Some(removed)
+    }
+
+    fn note(&self, key: &str, mode: Option<&Mode>) {
+        self.tell.get().into_iter().for_each(|tell| tell(key, mode));
+    }
+
     /// The files, unless there are none.
     fn lock(&self) -> Option<MutexGuard<'_, Generations>> {
         self.has_any.load(Ordering::Relaxed).then(|| lock(&self.generations))
@@ -77,7 +108,7 @@ impl Modes {
             self.remove(key);
             return;
         }
-        insert(&mut lock(&self.generations), key, Mode { run, version: version.cloned() });
+        self.insert(&mut lock(&self.generations), key, Mode { run, version: version.cloned() });
         self.has_any.store(true, Ordering::Relaxed);
     }
 
@@ -95,16 +126,16 @@ impl Modes {
     /// Forgets the file at `key`.
     pub(crate) fn remove(&self, key: &str) {
         if let Some(mut generations) = self.lock() {
-            remove(&mut generations, key);
+            self.remove_from(&mut generations, key);
         }
     }
 
     /// Moves the file at `from` to `to`.
     pub(crate) fn rename(&self, from: &str, to: &str) {
         let Some(mut generations) = self.lock() else { return };
-        match remove(&mut generations, from) {
-            Some(mode) => insert(&mut generations, to, Mode { version: None, ..mode }),
-            None => drop(remove(&mut generations, to)),
+        match self.remove_from(&mut generations, from) {
+            Some(mode) => self.insert(&mut generations, to, Mode { version: None, ..mode }),
+            None => drop(self.remove_from(&mut generations, to)),
         }
     }
 
@@ -113,9 +144,11 @@ impl Modes {
         let Some(mut generations) = self.lock() else { return };
         for files in &mut *generations {
             let moved: Vec<_> = files.extract_if(|key, _| key.starts_with(from)).collect();
-            files.extend(moved.into_iter().map(|(key, mode)| {
-                let key = format!("{to}{}", &key[from.len()..]);
-                (key.into(), Mode { version: None, ..mode })
+            files.extend(moved.into_iter().map(|(old, mode)| {
+                let (key, mode) = (format!("{to}{}", &old[from.len()..]), Mode { version: None, ..mode });
+                self.note(&old, None);
+                self.note(&key, Some(&mode));
+                (key.into(), mode)
             }));
         }
     }

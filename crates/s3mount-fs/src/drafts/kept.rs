@@ -24,8 +24,8 @@ impl DraftFile {
 
     /// These threads have written it, each through a handle, when another daemon had it.
     /// If there are none, any thread may have, unless it `is_known` that all that have are done.
-    pub(crate) fn note_writers(&self, threads: &[(FileHandle, u32)], is_known: bool) {
-        self.lock().writers.note_writers(threads, is_known);
+    pub(crate) fn note_writers(&self, threads: &[(FileHandle, u32)], emptied: &[FileHandle], is_known: bool) {
+        self.lock().writers.note_writers(threads, emptied, is_known);
     }
 
     /// Notes the number of a handle that may write.

@@ -152,10 +152,15 @@ impl Writers {
         self.open.get(&id)?.handle
     }
 
-    /// Notes that these threads have written, each through a handle. If there are none, any may have, through any handle,
-    /// unless it `is_known` that all that have are done, or a handle has emptied the file.
-    pub(crate) fn note_writers(&mut self, threads: &[(FileHandle, u32)], is_known: bool) {
-        let is_known = is_known || self.open.values().any(|writer| writer.has_emptied);
+    /// Notes that these threads have written, each through a handle, and which handles have made or emptied the file. If
+    /// there are none, any thread may have written, through any handle, unless it `is_known` that all that have are done.
+    pub(crate) fn note_writers(
+        &mut self,
+        threads: &[(FileHandle, u32)],
+        emptied: &[FileHandle],
+        is_known: bool,
+    ) {
+        let is_known = is_known || !emptied.is_empty();
         for writer in self.open.values_mut() {
             let own = threads.iter().filter(|(handle, _)| Some(*handle) == writer.handle);
             writer.threads = own.map(|(_, thread)| *thread).collect();
@@ -163,6 +168,7 @@ impl Writers {
                 writer.threads.push(UNKNOWN);
             }
             writer.has_patched |= !writer.leaves_bytes && !writer.threads.is_empty();
+            writer.has_emptied |= writer.handle.is_some_and(|handle| emptied.contains(&handle));
         }
     }
 

@@ -41,7 +41,7 @@ impl Filesystem {
     #[must_use]
     pub fn with_attributes(mut self, bucket: impl Into<WritableBucket>) -> Self {
         let config = &self.config;
-        let attrs = Arc::new(KnownAttrs::new(bucket.into(), config.timeout, config.mounted_at));
+        let attrs = Arc::new(KnownAttrs::new(bucket.into(), config.timeout, config.started_at));
         self.inodes.show_attrs(attrs.clone());
         self.attributes.kept = Some(attrs);
         self

@@ -329,9 +329,12 @@ impl Filesystem {
                 return Err(error);
             }
         }
-        let has_emptied = writer.is_some() && (is_new || how.truncates);
-        let asked = Asked { request: opener.request, thread: opener.thread, has_emptied };
-        self.opened_draft(ino, file, (how, asked), writer).map(Some)
+        let asked = Asked { request: opener.request, thread: opener.thread };
+        let opened = self.opened_draft(ino, file, (how, asked), writer)?;
+        if let Some(handover) = self.handover.as_ref().filter(|_| is_new || how.truncates) {
+            handover.note_emptied(ino, opened.handle);
+        }
+        Ok(Some(opened))
     }
 
     /// A handle of a draft.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Filesystem;
+use super::open_file::OpenFile;
 use crate::drafts::life::Life;
 
 impl Filesystem {
@@ -24,14 +25,29 @@ impl Filesystem {
         }
     }
 
+    /// Whether an upload is beginning that nobody could abort if this daemon ended now.
+    pub fn begins_uploads(&self) -> bool {
+        self.writing.writes.as_ref().is_some_and(|writes| writes.writer.begins_uploads())
+    }
+
     /// The keys of files that are open for writing, or whose bytes are not published, unless the next daemon can go on with
     /// them at any time.
     pub fn written_keys(&self) -> Vec<String> {
         let drafts = self.namespace.drafts();
         let written = drafts.iter().filter(|file| file.has_writers() || file.life() == Life::Dirty);
         let written = written.filter(|file| !file.is_kept());
-        let keys = written.map(|file| file.place()).map(|(prefix, name)| format!("{prefix}{name}"));
-        keys.collect()
+        // Those without a name have none to be found by.
+        let nameless: Vec<_> = self.files.filter_map(|file| match file {
+            OpenFile::Draft(open) if open.writer.is_some() && open.file.is_unlinked() => {
+                Some(open.file.clone())
+            }
+            _ => None,
+        });
+        let places = written.map(|file| file.place()).chain(nameless.iter().map(|file| file.place()));
+        let mut keys: Vec<_> = places.map(|(prefix, name)| format!("{prefix}{name}")).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 
     /// As [`end_writes`](Self::end_writes), but takes no longer than `limit`. Files that the store has not accepted by

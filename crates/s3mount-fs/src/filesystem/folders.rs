@@ -16,6 +16,7 @@ use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::names::Target;
+use crate::sync::lock;
 use crate::tree::inode::renamed::Renamed;
 use crate::tree::tree_locks::TreesGuard;
 use crate::writes::Place;
@@ -112,6 +113,29 @@ impl Filesystem {
             return Ok(());
         }
         self.move_folder(&renaming, target == StoredIn::Marker).await
+    }
+
+    /// Notes that these folders have their new names, each by its two prefixes: a rename that comes again is done.
+    pub fn note_finished_renames(&self, renames: Vec<(String, String)>) {
+        *lock(&self.writing.finished_renames) = renames;
+    }
+
+    /// Whether a rename of a folder that comes again is finished. Then the folder has its new name here, too.
+    pub(super) async fn was_folder_renamed(&self, from: Place<'_>, to: Place<'_>) -> Result<bool, FsError> {
+        let parents = (self.inodes.prefix(from.parent)?, self.inodes.prefix(to.parent)?);
+        let (old, new) = (format!("{}{}/", parents.0, from.name), format!("{}{}/", parents.1, to.name));
+        {
+            let mut finished = lock(&self.writing.finished_renames);
+            let Some(at) = finished.iter().position(|(from, to)| (from, to) == (&old, &new)) else {
+                return Ok(false);
+            };
+            finished.swap_remove(at);
+        }
+        let _trees = self.writing.tree_locks.hold_trees([old.clone(), new.clone()]).await;
+        self.switch(&Renaming { from, to, parents: (&parents.0, &parents.1), old, new }, &[]);
+        // It has objects.
+        self.namespace.forget(&parents.1, to.name);
+        Ok(true)
     }
 
     /// Whether a name below the directory `prefix` refers to a draft.

@@ -9,7 +9,8 @@ use super::open_file::{OpenFile, OpenObject};
 use crate::control::Control;
 use crate::drafts::DraftFile;
 use crate::handover::record::{
-    AppendRecord, Asked, DraftHandle, KnownNode, LocalFolderRecord, NodeRecord, OpenAs, OpenRecord, Record,
+    AppendRecord, Asked, DraftHandle, KnownNode, LocalFolderRecord, ModeRecord, NodeRecord, OpenAs,
+    OpenRecord, Record, SpoolRecord,
 };
 use crate::handover::{Handover, Left};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, RequestId};
@@ -37,6 +38,8 @@ impl Filesystem {
         self.files.begin_at(handover.first_handle());
         self.directories.hand_over(handover.clone());
         self.writing.detached.hand_over(handover.clone());
+        let told = handover.clone();
+        self.attributes.modes.tell(move |key, mode| told.set_mode(key, mode));
         self.handover = Some(handover);
         self.join_family();
         self
@@ -46,6 +49,7 @@ impl Filesystem {
     pub(super) fn join_family(&self) {
         if let (Some(handover), Some(writes)) = (&self.handover, &self.writing.writes) {
             writes.writer.bucket().join_family(handover.family());
+            writes.writer.keep_written(handover.clone());
         }
     }
 
@@ -97,8 +101,13 @@ impl Filesystem {
         let mut appends = Vec::new();
         for record in std::mem::take(&mut left.records) {
             match record {
-                Record::Session(_) | Record::Settings(_) | Record::Spool(..) | Record::SpoolRange(..) => {}
+                Record::Session(_) | Record::Settings(_) | Record::Region(_) => {}
+                Record::Spool(..) | Record::SpoolRange(..) => {}
                 Record::Append(append) => appends.push(append),
+                Record::Written(hash) => {
+                    self.writing.writes.iter().for_each(|writes| writes.writer.note_written_before(hash));
+                }
+                Record::Mode(ModeRecord { key, mode }) => self.attributes.modes.restore(&key, mode),
                 Record::Repeated(thread, open) => {
                     self.writing.detached.note(open.parent, &Arc::from(open.name), thread);
                 }
@@ -118,8 +127,12 @@ impl Filesystem {
         let mut unsaved = HashSet::new();
         for (ino, node) in &nodes {
             if is_unpublished(node) && !kept.contains(ino) {
-                let name = &node.name;
-                tracing::error!(%ino, %name, "a file was being written when the daemon was killed: its bytes are lost");
+                // Nobody misses what had no name and was closed.
+                if writers.contains(ino) || (node.is_newest && !open.iter().any(|(_, file)| file.ino == *ino))
+                {
+                    let name = &node.name;
+                    tracing::error!(%ino, %name, "a file was being written when the daemon ended: its bytes are lost");
+                }
                 unsaved.insert(*ino);
             }
         }
@@ -153,11 +166,10 @@ impl Filesystem {
         for file in drafts {
             if file.draft().is_dirty() {
                 let known = self.handover.as_ref().zip(file.ino());
-                let known = known.and_then(|(handover, ino)| {
-                    handover.look_spooled(ino, |known| (known.record.threads.clone(), known.record.is_said))
-                });
-                let (threads, is_said) = known.unwrap_or_default();
-                file.note_writers(&threads, is_said);
+                let known = known
+                    .and_then(|(handover, ino)| handover.look_spooled(ino, |known| known.record.clone()));
+                let SpoolRecord { threads, emptied, is_said, .. } = known.unwrap_or_default();
+                file.note_writers(&threads, &emptied, is_said);
             }
             if !file.has_writers() {
                 self.end_closed_later(file);
@@ -222,12 +234,7 @@ impl Filesystem {
         let DraftHandle { writes, appends, is_writer, is_cached } = how;
         let leaves_bytes = appends || !writes;
         let writer = is_writer.then(|| file.add_writer(leaves_bytes, asked.thread)).flatten();
-        if let Some(writer) = writer {
-            file.note_handle(writer, handle);
-            if asked.has_emptied && file.draft().is_dirty() {
-                file.note_emptied(writer);
-            }
-        }
+        writer.into_iter().for_each(|writer| file.note_handle(writer, handle));
         if appends {
             file.note_log();
         }

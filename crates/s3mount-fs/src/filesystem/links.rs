@@ -68,10 +68,19 @@ impl Filesystem {
     /// # Errors
     /// `NotLink`, and those of the store.
     pub async fn readlink(&self, ino: InodeNo) -> Result<Vec<u8>, FsError> {
-        let (Some(attrs), Some(Node::File(file))) = (&self.attributes.kept, self.inodes.node(ino)) else {
-            return Err(FsError::NotLink);
+        let Some(attrs) = &self.attributes.kept else { return Err(FsError::NotLink) };
+        let file = match self.inodes.node(ino) {
+            Some(Node::File(file)) => file,
+            Some(Node::Directory(_) | Node::Draft(_)) => return Err(FsError::NotLink),
+            None => return Err(FsError::UnknownInode(ino)),
         };
-        if self.getattr(ino)?.kind != FileKind::Link || file.size > MOST_TARGET {
+        let mut is_link = self.getattr(ino)?.kind == FileKind::Link;
+        if !is_link {
+            // The daemon before may have known it for one.
+            self.namespace.in_time(attrs.ask(&file)).await?;
+            is_link = attrs.get(&file).is_some_and(|found| found.attr.kind() == FileKind::Link);
+        }
+        if !is_link || file.size > MOST_TARGET {
             return Err(FsError::NotLink);
         }
         self.namespace.in_time(attrs.read(&file)).await

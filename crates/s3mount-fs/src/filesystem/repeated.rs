@@ -27,7 +27,12 @@ impl Filesystem {
     /// # Errors
     /// Those of `unlink`, except for a name that is gone.
     pub async fn unlink_again(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
-        unless_gone(self.unlink(parent, name).await)
+        let removed = self.unlink(parent, name).await;
+        if matches!(removed, Err(FsError::NotFound)) {
+            // Who has the file open sees that it has no name.
+            self.inodes.note_removed(parent, name);
+        }
+        unless_gone(removed)
     }
 
     /// As [`rmdir`](Self::rmdir), where the folder may have been removed for this caller already.
@@ -97,6 +102,9 @@ impl Filesystem {
         to: Place<'_>,
         keeps_target: bool,
     ) -> Result<(), FsError> {
+        if self.was_folder_renamed(from, to).await? {
+            return Ok(());
+        }
         let error = match self.rename(from, to, keeps_target).await {
             // The store may also tell it later, where it was still doing what the daemon before has sent.
             Err(error) if matches!(error.errno(), libc::ENOENT | libc::ESTALE) => error,

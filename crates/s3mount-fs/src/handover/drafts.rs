@@ -1,6 +1,5 @@
 //! Notes of the files that are being written, as [`spooled`](super::spooled) says.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use s3mount_write::SpoolBytes;
 
 use super::record::{Changes, RangeRecord, SPOOL, SPOOL_RANGE, SpoolRecord};
 use super::spooled::{SpoolKeeper, SpooledDraft};
-use super::{Handover, Left, Records};
+use super::{Handover, Records};
 use crate::numbers::{FileHandle, InodeNo};
 
 /// The most ranges of one draft, and of all.
@@ -100,8 +99,9 @@ impl Handover {
         let first_range = records.spooled.next_range;
         let changes = Changes::InFile { file: number, base_bytes, size };
         let known = records.spooled.drafts.get(&ino);
-        let threads = known.map(|draft| draft.record.threads.clone()).unwrap_or_default();
-        let record = SpoolRecord { changes, threads, first_range, ..SpoolRecord::default() };
+        let before = known.map(|draft| (draft.record.threads.clone(), draft.record.emptied.clone()));
+        let (threads, emptied) = before.unwrap_or_default();
+        let record = SpoolRecord { changes, threads, emptied, first_range, ..SpoolRecord::default() };
         let left = records.set_spool(ino, Some(record));
         drop(records);
         self.leave(left);
@@ -167,12 +167,25 @@ impl Handover {
         }
     }
 
+    /// Notes that a handle of a draft has made the file, or emptied it.
+    pub(crate) fn note_emptied(&self, ino: InodeNo, handle: FileHandle) {
+        let mut records = self.lock();
+        if let Some(draft) = records.spooled.drafts.get_mut(&ino) {
+            if draft.record.emptied.len() == MOST_THREADS {
+                draft.record.emptied.remove(0);
+            }
+            draft.record.emptied.push(handle);
+            records.put_spool(ino);
+        }
+    }
+
     /// Notes that a program was told that its changes of a draft are safe, which are not published.
     pub(crate) fn note_said(&self, ino: InodeNo, closed: Option<FileHandle>) {
         let mut records = self.lock();
         if let Some(draft) = records.spooled.drafts.get_mut(&ino) {
             draft.record.is_said = true;
             draft.record.threads.retain(|(handle, _)| Some(*handle) != closed);
+            draft.record.emptied.retain(|handle| Some(*handle) != closed);
             records.put_spool(ino);
         }
     }
@@ -203,14 +216,3 @@ impl Handover {
         files.into_iter().for_each(|file| self.leave(Some(file)));
     }
 }
-
-impl Left {
-    /// Adds the files of the spool that were kept, by their numbers.
-    #[must_use]
-    pub fn with_files(self, files: HashMap<u64, Arc<dyn SpoolBytes>>) -> Self {
-        Self { files, ..self }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -3,8 +3,11 @@
 use bytes::{Buf as _, BufMut as _};
 
 use super::error::HandoverError;
+use super::fields::{put_text, text};
 use crate::numbers::{FileHandle, InodeNo, RequestId};
 use s3mount_names::FolderNote;
+
+pub(crate) use super::beside::{AppendRecord, ModeRecord, RepeatedRecord};
 
 /// An inode that the kernel knows, for the next daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +69,6 @@ impl OpenRecord {
 pub(crate) struct Asked {
     pub(crate) request: RequestId,
     pub(crate) thread: u32,
-    /// Whether it has made the file, or emptied it.
-    pub(crate) has_emptied: bool,
 }
 
 /// How it is open.
@@ -137,6 +138,8 @@ pub(crate) struct SpoolRecord {
     pub(crate) is_said: bool,
     /// The threads that have written it last, each with the handle that it has used.
     pub(crate) threads: Vec<(FileHandle, u32)>,
+    /// The last handles that have made the file, or emptied it.
+    pub(crate) emptied: Vec<FileHandle>,
     /// Records of ranges with a smaller number do not count.
     pub(crate) first_range: u64,
     /// Ranges of the file that count, beside those that have a record.
@@ -161,22 +164,6 @@ pub(crate) struct RangeRecord {
     pub(crate) end: u64,
 }
 
-/// Bytes that a request appends to a file, or has appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AppendRecord {
-    pub(crate) id: RequestId,
-    pub(crate) ino: InodeNo,
-    /// Where they end.
-    pub(crate) end: u64,
-}
-
-/// A name that a thread is to open once more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RepeatedRecord {
-    pub(crate) parent: InodeNo,
-    pub(crate) name: Box<str>,
-}
-
 /// One record that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
@@ -184,6 +171,8 @@ pub(crate) enum Record {
     Session(Vec<u8>),
     /// The settings that the first daemon has read from a file, as it has read them.
     Settings(Vec<u8>),
+    /// The region of the bucket: the next daemon need not ask the store for it.
+    Region(Box<str>),
     Node(InodeNo, NodeRecord),
     Open(FileHandle, OpenRecord),
     OpenFolder(FileHandle, OpenFolderRecord),
@@ -193,6 +182,9 @@ pub(crate) enum Record {
     Append(AppendRecord),
     /// By the number of the thread.
     Repeated(u32, RepeatedRecord),
+    /// What a version is known by that this mount has written.
+    Written(u64),
+    Mode(ModeRecord),
 }
 
 /// The kinds of records.
@@ -206,6 +198,9 @@ pub(super) const SPOOL: u8 = 7;
 pub(super) const SPOOL_RANGE: u8 = 8;
 pub(super) const APPEND: u8 = 9;
 pub(super) const REPEATED: u8 = 10;
+pub(super) const WRITTEN: u8 = 11;
+pub(super) const MODE: u8 = 12;
+pub(super) const REGION: u8 = 13;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -220,19 +215,6 @@ const OPEN_LOST: u8 = 4;
 
 const UNCHANGED: u8 = 0;
 const IN_FILE: u8 = 1;
-
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    // Names, ETags and keys are shorter than 64 KiB.
-    bytes.put_u16_le(text.len() as u16);
-    bytes.put_slice(text.as_bytes());
-}
-
-fn text(bytes: &mut &[u8]) -> Result<Box<str>, HandoverError> {
-    let len = bytes.try_get_u16_le()?.into();
-    let (text, rest) = bytes.split_at_checked(len).ok_or(HandoverError::NoRecord)?;
-    *bytes = rest;
-    Ok(std::str::from_utf8(text).map_err(|_| HandoverError::NoRecord)?.into())
-}
 
 impl NodeRecord {
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -297,7 +279,6 @@ impl OpenRecord {
         bytes.put_u64_le(self.ino.0);
         bytes.put_u64_le(self.asked.request.0);
         bytes.put_u32_le(self.asked.thread);
-        bytes.put_u8(self.asked.has_emptied.into());
         match self.as_what {
             OpenAs::Own => bytes.put_u8(OWN),
             OpenAs::Object { is_direct } => bytes.put_slice(&[OBJECT, is_direct.into()]),
@@ -321,8 +302,7 @@ impl OpenRecord {
 
     fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
         let ino = InodeNo(bytes.try_get_u64_le()?);
-        let (request, thread) = (RequestId(bytes.try_get_u64_le()?), bytes.try_get_u32_le()?);
-        let asked = Asked { request, thread, has_emptied: bytes.try_get_u8()? != 0 };
+        let asked = Asked { request: RequestId(bytes.try_get_u64_le()?), thread: bytes.try_get_u32_le()? };
         let as_what = match bytes.try_get_u8()? {
             OWN => OpenAs::Own,
             OBJECT => OpenAs::Object { is_direct: bytes.try_get_u8()? != 0 },
@@ -389,11 +369,12 @@ impl SpoolRecord {
                 [file, base_bytes, size].iter().for_each(|number| bytes.put_u64_le(*number));
             }
         }
-        bytes.put_slice(&[self.is_said.into(), self.threads.len() as u8]);
+        bytes.put_slice(&[self.is_said.into(), self.threads.len() as u8, self.emptied.len() as u8]);
         for (handle, thread) in &self.threads {
             bytes.put_u64_le(handle.0);
             bytes.put_u32_le(*thread);
         }
+        self.emptied.iter().for_each(|handle| bytes.put_u64_le(handle.0));
         bytes.put_u64_le(self.first_range);
         for (start, end) in &self.ranges {
             bytes.put_u64_le(*start);
@@ -413,15 +394,17 @@ impl SpoolRecord {
             },
             _ => return Err(HandoverError::NoRecord),
         };
-        let (is_said, count) = (bytes.try_get_u8()? != 0, bytes.try_get_u8()?);
+        let (is_said, count, empties) = (bytes.try_get_u8()? != 0, bytes.try_get_u8()?, bytes.try_get_u8()?);
         let threads = (0..count).map(|_| Ok((FileHandle(bytes.try_get_u64_le()?), bytes.try_get_u32_le()?)));
         let threads = threads.collect::<Result<_, HandoverError>>()?;
+        let emptied = (0..empties).map(|_| Ok(FileHandle(bytes.try_get_u64_le()?)));
+        let emptied = emptied.collect::<Result<_, HandoverError>>()?;
         let first_range = bytes.try_get_u64_le()?;
         let mut ranges = Vec::new();
         while !bytes.is_empty() {
             ranges.push((bytes.try_get_u64_le()?, bytes.try_get_u64_le()?));
         }
-        Ok(Self { changes, is_said, threads, first_range, ranges })
+        Ok(Self { changes, is_said, threads, emptied, first_range, ranges })
     }
 }
 
@@ -438,32 +421,6 @@ impl RangeRecord {
     }
 }
 
-impl AppendRecord {
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(24);
-        [self.id.0, self.ino.0, self.end].iter().for_each(|number| bytes.put_u64_le(*number));
-        bytes
-    }
-
-    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
-        let mut number = || bytes.try_get_u64_le();
-        Ok(Self { id: RequestId(number()?), ino: InodeNo(number()?), end: number()? })
-    }
-}
-
-impl RepeatedRecord {
-    pub(super) fn bytes(parent: InodeNo, name: &str) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(10 + name.len());
-        bytes.put_u64_le(parent.0);
-        put_text(&mut bytes, name);
-        bytes
-    }
-
-    fn read(mut bytes: &[u8]) -> Result<Self, HandoverError> {
-        Ok(Self { parent: InodeNo(bytes.try_get_u64_le()?), name: text(&mut bytes)? })
-    }
-}
-
 impl Record {
     /// Reads a record of this kind and number.
     ///
@@ -473,6 +430,7 @@ impl Record {
         Ok(match kind {
             SESSION => Record::Session(bytes.to_vec()),
             SETTINGS => Record::Settings(bytes.to_vec()),
+            REGION => Record::Region(std::str::from_utf8(bytes).map_err(|_| HandoverError::NoRecord)?.into()),
             NODE => Record::Node(InodeNo(id), NodeRecord::read(bytes)?),
             OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
             OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),
@@ -480,6 +438,8 @@ impl Record {
             SPOOL => Record::Spool(InodeNo(id), SpoolRecord::read(bytes)?),
             SPOOL_RANGE => Record::SpoolRange(id, RangeRecord::read(bytes)?),
             APPEND => Record::Append(AppendRecord::read(bytes)?),
+            WRITTEN => Record::Written((&mut &*bytes).try_get_u64_le()?),
+            MODE => Record::Mode(ModeRecord::read(bytes)?),
             REPEATED => {
                 let thread = u32::try_from(id).map_err(|_| HandoverError::NoRecord)?;
                 Record::Repeated(thread, RepeatedRecord::read(bytes)?)

@@ -432,7 +432,11 @@ impl InodeTable {
                 }),
             },
         };
-        if !is_gone || tables.settling.keeps(ino, is_unsure) {
+        if !is_gone {
+            return;
+        }
+        let needs_record = tables.needs_record(ino);
+        if tables.settling.keeps(ino, needs_record, is_unsure) {
             return;
         }
         let draft = tables.remove(ino, self.limit);

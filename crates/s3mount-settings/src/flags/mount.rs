@@ -312,8 +312,8 @@ pub struct MountArgs {
     ///
     /// A small parent process keeps the mount, and starts the program again when it ends by a crash, by SIGKILL, or because
     /// memory was short. Open files, maps, working directories and the page cache stay, and calls under way get their
-    /// answers. Files that were being written fail with EIO. Takes root. Before Linux 6.9, the mount goes on after
-    /// `s3mount upgrade` only. See docs/RUNNING.md.
+    /// answers. Files that were being written go on with --write-spool, and fail with EIO without. Takes root. Before Linux
+    /// 6.9, the mount goes on after `s3mount upgrade` only. See docs/RUNNING.md.
     #[arg(long, help_heading = RUNNING, hide_short_help = true)]
     pub keep_alive: bool,
 

@@ -67,6 +67,7 @@ impl Place {
         };
         // A rename that the daemon before has begun is over before programs see the mount again.
         let recovered = self.recover_intents(true).await;
+        let finished = recovered.clone().unwrap_or_default();
         let (before, number) = (self.number + LIVES * (deaths - 1), self.number + LIVES * deaths);
         self.store.pass_on(before, number);
         let (handover, mut left) = Handover::open(state, seed(&self.draw)).expect("the state of a daemon");
@@ -80,10 +81,10 @@ impl Place {
             self.draw.clone(),
             Some(&journals),
             self.cache.as_ref(),
-            Begin::TakenOver(handover, left, self.mount().kernel.clone()),
+            Begin::TakenOver(handover, left, self.mount().kernel.clone(), finished),
         );
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        recovered
+        recovered.map(drop)
     }
 
     /// Waits until nothing is under way any more that daemons have sent that are dead.
@@ -94,11 +95,12 @@ impl Place {
         }
     }
 
-    /// Puts in order what was under way when daemons died: renames of folders, or all the rest.
+    /// Puts in order what was under way when daemons died: renames of folders, or all the rest. Returns the two prefixes
+    /// of each rename that is finished.
     ///
     /// # Errors
     /// What could not be put in order.
-    pub async fn recover_intents(&self, renames: bool) -> Result<(), String> {
+    pub async fn recover_intents(&self, renames: bool) -> Result<Vec<(String, String)>, String> {
         let is_meant =
             |record: &s3mount_write::Record| matches!(record.intent, Intent::Rename { .. }) == renames;
         let intents: Vec<_> = self.left().intents.extract_if(.., |record| is_meant(record)).collect();

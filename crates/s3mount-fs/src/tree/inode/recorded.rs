@@ -57,6 +57,14 @@ impl Tables {
             || self.lost.contains_key(&ino)
     }
 
+    /// Whether no look-up gives the kernel this inode without a record: files that this mount has written have other
+    /// numbers than look-ups give them, and directories have records.
+    pub(super) fn needs_record(&self, ino: InodeNo) -> bool {
+        let (Some(handover), Some(version)) = (&self.handover, self.versions.get(&ino)) else { return true };
+        let found = handover.numbers().of(version.parent, version.name(), Some(version.etag()), 0);
+        found != ino
+    }
+
     /// Notes for the next daemon what an inode refers to now, if that needs a record.
     pub(super) fn record(&self, ino: InodeNo) {
         let Some(handover) = &self.handover else { return };
@@ -189,9 +197,9 @@ impl InodeTable {
     /// forgets all look-ups at once.
     pub(crate) fn restore(&self, nodes: impl IntoIterator<Item = (InodeNo, NodeRecord)>) {
         let mut tables = self.lock();
-        tables.settling.begin();
         let (folders, files): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, record)| record.node == KnownNode::Folder);
+        tables.settling.begin(folders.iter().chain(&files).map(|(ino, _)| *ino).collect());
         let folders: HashMap<_, _> = folders.into_iter().collect();
         for ino in folders.keys() {
             tables.restore_folder(*ino, &folders);
@@ -207,6 +215,14 @@ impl InodeTable {
                 // if the daemon was killed while it published the file.
                 KnownNode::Draft { stored: Some(StoredVersion { etag, size, modified }), .. } => {
                     (etag, size, modified, true)
+                }
+                KnownNode::Draft { stored: None, .. }
+                    if !is_newest
+                        && tables.handover.as_ref().is_some_and(|handover| !handover.is_open(ino)) =>
+                {
+                    // Nobody is to be told any more.
+                    tables.handover.iter().for_each(|handover| handover.set_node(ino, None, false));
+                    continue;
                 }
                 KnownNode::Draft { stored: None, .. } => {
                     let lost = LostDraft { parent, name: Arc::from(name), is_outdated: false };
@@ -272,13 +288,19 @@ mod tests {
     #[test]
     fn an_inode_that_is_looked_up_again_stays() {
         let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
-        table.restore([]);
+        let (kept, gone) = (InodeNo(100), InodeNo(101));
+        table.restore([(kept, "kept"), (gone, "gone")].map(|(ino, name)| {
+            (ino, NodeRecord { parent: ROOT, name: name.into(), is_newest: true, node: KnownNode::Folder })
+        }));
         let give = |name: &str| table.lookup_or_insert(ROOT, "", name, &Target::Directory).ino;
-        let (kept, gone) = (give("kept"), give("gone"));
+        assert_eq!([give("kept"), give("gone")], [kept, gone]);
         // The kernel drops look-ups that the daemon before has counted.
         table.forget(kept, 3);
-        table.forget(gone, 1);
+        table.forget(gone, 2);
         assert!(table.node(kept).is_some() && table.node(gone).is_some());
+        let own = give("own");
+        table.forget(own, 1);
+        assert!(table.node(own).is_none(), "the daemon before did not know it");
         assert_eq!(give("kept"), kept);
         (1..ROUNDS).for_each(|_| table.settle());
         assert!(table.node(gone).is_some());

@@ -1,9 +1,11 @@
 //! The first minute after a daemon has taken over a mount.
 //!
 //! How often the daemon before gave an inode to the kernel is not known. A FORGET may drop look-ups that it has counted, and
-//! come after a look-up of the same inode. So in this time no inode is forgotten, and those whose count is 0 at the end of it
-//! are. Later, one of which the kernel drops more look-ups than were counted is kept until the housekeeper's next round, and
+//! come after a look-up of the same inode. So in this time no inode is forgotten that the daemon before may have given, and
+//! those whose count is 0 at the end of it are. Later, one of which the kernel drops more look-ups than were counted is kept until the housekeeper's next round, and
 //! for as long as it is open. An inode that the kernel has all the same is looked up again, once (`ESTALE`).
+
+use std::collections::HashSet;
 
 use crate::numbers::InodeNo;
 
@@ -15,18 +17,21 @@ pub(super) const ROUNDS: u32 = 12;
 pub(super) struct Settling {
     rounds_left: u32,
     forgotten: Vec<InodeNo>,
+    /// The inodes that had a record.
+    recorded: HashSet<InodeNo>,
 }
 
 impl Settling {
     /// Begins the time.
-    pub(super) fn begin(&mut self) {
-        self.rounds_left = ROUNDS;
+    pub(super) fn begin(&mut self, recorded: HashSet<InodeNo>) {
+        (self.rounds_left, self.recorded) = (ROUNDS, recorded);
     }
 
     /// Whether an inode is kept that the kernel has forgotten, by its count. That `is_unsure` where the kernel has dropped
-    /// more look-ups than were counted.
-    pub(super) fn keeps(&mut self, ino: InodeNo, is_unsure: bool) -> bool {
-        let keeps = self.rounds_left > 0 || is_unsure;
+    /// more look-ups than were counted. One that `needs_record` and has none is of this daemon.
+    pub(super) fn keeps(&mut self, ino: InodeNo, needs_record: bool, is_unsure: bool) -> bool {
+        let is_of_before = !needs_record || self.recorded.contains(&ino);
+        let keeps = (self.rounds_left > 0 && is_of_before) || is_unsure;
         if keeps {
             self.forgotten.push(ino);
         }
@@ -36,6 +41,10 @@ impl Settling {
     /// Ends one round. Returns the inodes to look at after the last one.
     pub(super) fn end_round(&mut self) -> Vec<InodeNo> {
         self.rounds_left = self.rounds_left.saturating_sub(1);
-        if self.rounds_left > 0 { Vec::new() } else { std::mem::take(&mut self.forgotten) }
+        if self.rounds_left > 0 {
+            return Vec::new();
+        }
+        self.recorded = HashSet::new();
+        std::mem::take(&mut self.forgotten)
     }
 }
