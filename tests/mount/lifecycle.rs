@@ -68,16 +68,22 @@ impl Daemon {
         mounts.lines().find(|line| line.split(' ').nth(4) == Some(&dir)).map(str::to_owned)
     }
 
-    /// The process that serves the mount. Its command line has the mount point.
+    /// The process that serves the mount. Its command line has the mount point, as for a moment has that of a child of
+    /// it, the warden.
     fn pid(&self) -> Option<Pid> {
         let dir = self.dir.as_os_str().as_encoded_bytes();
-        fs::read_dir("/proc").expect("processes").flatten().find_map(|entry| {
+        let of = |entry: fs::DirEntry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             let command = fs::read(entry.path().join("cmdline")).ok()?;
             let mut words = command.split(|byte| *byte == 0);
             let is_ours = words.next()?.ends_with(b"s3mount") && words.any(|word| word == dir);
-            is_ours.then(|| Pid::from_raw(pid))
-        })
+            let stat = fs::read_to_string(entry.path().join("stat")).ok().filter(|_| is_ours)?;
+            let parent: i32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+            Some((pid, parent))
+        };
+        let all: Vec<_> = fs::read_dir("/proc").expect("processes").flatten().filter_map(of).collect();
+        let is_child = |parent: &i32| all.iter().any(|(pid, _)| pid == parent);
+        all.iter().find(|(_, parent)| !is_child(parent)).map(|(pid, _)| Pid::from_raw(*pid))
     }
 
     fn wait_for_end(&self) {

@@ -61,6 +61,7 @@ mod security;
 mod shared_cache;
 mod started_by;
 mod streams;
+mod taken_over;
 mod takeover;
 mod throttled;
 mod tools;

@@ -32,18 +32,18 @@ fn name(number: usize) -> String {
 }
 
 /// The daemon of a mount that has a holder, once there is one.
-fn daemon_of(world: &World) -> Option<i32> {
+pub(crate) fn daemon_of(world: &World) -> Option<i32> {
     world.mount.held().and_then(|pid| pid.try_into().ok())
 }
 
 /// Kills the daemon, and waits for the next one.
-fn take_over(world: &World, signal: Signal) {
+pub(crate) fn take_over(world: &World, signal: Signal) {
     let before = daemon_of(world).expect("a daemon");
     kill(Pid::from_raw(before), signal).expect("it lives");
     wait_for("another daemon", || daemon_of(world).is_some_and(|now| now != before));
 }
 
-fn upgrade(world: &World) -> (bool, String) {
+pub(crate) fn upgrade(world: &World) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
     command.arg("upgrade").arg(world.mount.path());
     let output = run_with_timeout(&mut command, Duration::from_secs(100)).expect("it ends");

@@ -21,10 +21,10 @@ const UNUSED: Duration = Duration::from_secs(60);
 const LEEWAY: Duration = Duration::from_secs(1);
 
 /// Counts while it lives.
-struct Counted<'a>(&'a AtomicUsize);
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    fn new(counter: &'a AtomicUsize) -> Self {
+    pub(crate) fn new(counter: &'a AtomicUsize) -> Self {
         counter.fetch_add(1, Ordering::Relaxed);
         Self(counter)
     }

@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) has_told_lost: AtomicBool,
     /// Whether the log has said that changed files are not kept.
     pub(crate) has_told_unkept: AtomicBool,
-    /// How many uploads are beginning: their ids are not known yet.
+    /// How many uploads are under way whose ids are in no journal yet.
     pub(crate) beginning: AtomicUsize,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,

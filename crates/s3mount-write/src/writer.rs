@@ -168,7 +168,7 @@ impl Writer {
         self.0.written.has(version)
     }
 
-    /// Whether an upload is beginning, whose id is not known yet: if the process ends now, nobody can abort it.
+    /// Whether an upload is under way whose id is in no journal yet: if the process ends now, nobody can abort it.
     pub fn begins_uploads(&self) -> bool {
         self.0.beginning.load(Ordering::Relaxed) > 0
     }

@@ -25,7 +25,7 @@ impl Filesystem {
         }
     }
 
-    /// Whether an upload is beginning that nobody could abort if this daemon ended now.
+    /// Whether an upload is under way that nobody could abort if this daemon ended now.
     pub fn begins_uploads(&self) -> bool {
         self.writing.writes.as_ref().is_some_and(|writes| writes.writer.begins_uploads())
     }

@@ -216,3 +216,6 @@ impl Handover {
         files.into_iter().for_each(|file| self.leave(Some(file)));
     }
 }
+
+#[cfg(test)]
+mod tests;

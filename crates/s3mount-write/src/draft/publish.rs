@@ -6,8 +6,9 @@ use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId
 
 use super::Draft;
 use crate::copies::{MOST_COPIED, Piece, plan};
+use crate::orphans::Counted;
 use crate::state::Published;
-use crate::{Intent, Noted, WriteError};
+use crate::{Intent, WriteError};
 
 /// What is published, and where.
 #[derive(Clone, Debug)]
@@ -170,7 +171,8 @@ impl Draft {
             // Then it is an upload, whose id only the bucket knows.
             let noted = bucket.must_be_parts(key, size).then(|| {
                 let intent = Intent::Upload { key: key.to_owned(), id: None };
-                self.shared.config.journal.note(self.shared.now(), intent)
+                let noted = self.shared.config.journal.note(self.shared.now(), intent);
+                (Counted::new(&self.shared.beginning), noted)
             });
             let written = match bucket.put(key, &body, &object, condition).await {
                 Err(error) if self.leaves_tags(&error) => {
@@ -178,7 +180,7 @@ impl Draft {
                 }
                 written => written,
             };
-            noted.into_iter().for_each(Noted::done);
+            noted.into_iter().for_each(|(_counted, noted)| noted.done());
             (body, written?)
         };
         compare(key, body.checksum(), &written)?;

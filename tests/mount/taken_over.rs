@@ -1,0 +1,113 @@
+//! What a mount remembers is known to the daemon that takes over, and nobody waits for ever.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::Signal;
+use s3mount_testkit::{FirstByte, Shape, TestS3};
+use tempfile::TempDir;
+
+use crate::takeover::{daemon_of, take_over, upgrade};
+use crate::world::{BUCKET, World, wait_for};
+
+/// How long a program may take to end that was killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn world(flags: &[&str]) -> World {
+    World::new(TestS3::builder().object(BUCKET, "there", b"bytes".to_vec()), flags)
+}
+
+#[test]
+fn who_may_run_a_file_and_whose_file_it_is_stays_known() {
+    let world = world(&["--keep-alive", "--allow=write"]);
+    let program = world.path("program");
+    fs::write(&program, "#!/bin/sh\necho ran\n").expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("noted");
+    fs::write(world.path("temporary"), "mine").expect("written");
+    take_over(&world, Signal::SIGKILL);
+    let output = Command::new(&program).output().expect("it may be run");
+    assert_eq!(output.stdout, b"ran\n");
+    fs::rename(world.path("temporary"), world.path("final")).expect("this mount has written it");
+    assert_eq!(upgrade(&world), (true, String::new()));
+    assert_eq!(Command::new(&program).output().expect("it may be run").stdout, b"ran\n");
+    assert!(fs::rename(world.path("there"), world.path("elsewhere")).is_err(), "it is somebody else's");
+}
+
+#[test]
+fn times_and_links_are_right_after_a_takeover() {
+    let world = world(&["--keep-alive", "--allow=all", "--keep-attributes"]);
+    symlink("target", world.path("link")).expect("a link");
+    // A clock that began anew with the next daemon would be late by this.
+    thread::sleep(Duration::from_secs(3));
+    take_over(&world, Signal::SIGKILL);
+    assert_eq!(fs::read_link(world.path("link")).expect("a link").to_str(), Some("target"));
+    let before = SystemTime::now();
+    assert!(Command::new("touch").arg(world.path("there")).status().expect("touch").success());
+    let touched = fs::metadata(world.path("there")).expect("a file").modified().expect("a time");
+    assert!(touched + Duration::from_secs(1) > before, "{touched:?} is before {before:?}");
+}
+
+#[test]
+fn upgrades_under_programs_that_change_names_are_no_deaths() {
+    let world = world(&["--keep-alive", "--allow=all"]);
+    world.server.shape(Shape { first_byte: FirstByte::Fixed(15.0), ..Shape::fast() });
+    fs::create_dir(world.path("d")).expect("a folder");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let (world, is_over) = (&world, &is_over);
+            scope.spawn(move || {
+                let path = world.path(&format!("d/{number}"));
+                while !is_over.load(Ordering::Relaxed) {
+                    fs::write(&path, "x").expect("written");
+                    fs::remove_file(&path).expect("removed");
+                }
+            });
+        }
+        let upgraded: Vec<_> = (0..5).map(|_| upgrade(&world)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(upgraded.iter().all(|(has_made_way, _)| *has_made_way), "{upgraded:?}");
+    });
+    assert!(!world.mount.stderr().contains("killed"), "{}", world.mount.stderr());
+}
+
+#[test]
+fn an_upgrade_waits_for_a_file_that_has_lost_its_name() {
+    let spool = TempDir::new().expect("a folder");
+    let spool = spool.path().display().to_string();
+    let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool]);
+    let mut nameless = File::create(world.path("nameless")).expect("a file");
+    nameless.write_all(b"one ").expect("a write");
+    fs::remove_file(world.path("nameless")).expect("removed");
+    let before = daemon_of(&world);
+    thread::scope(|scope| {
+        let upgraded = scope.spawn(|| upgrade(&world));
+        thread::sleep(Duration::from_millis(500));
+        nameless.write_all(b"two").expect("a write");
+        assert_eq!(nameless.metadata().expect("a file").size(), 7);
+        assert_eq!(daemon_of(&world), before);
+        drop(nameless);
+        assert_eq!(upgraded.join().expect("it ends"), (true, String::new()));
+    });
+    assert_ne!(daemon_of(&world), before);
+}
+
+#[test]
+fn a_program_can_be_killed_while_the_next_daemon_has_no_store() {
+    let world = world(&["--keep-alive", "--allow=write"]);
+    let file = world.open("there");
+    let mut program = Command::new("sleep").arg("100").stdin(Stdio::from(file)).spawn().expect("sleep");
+    world.server.freeze(true);
+    take_over(&world, Signal::SIGKILL);
+    program.kill().expect("it lives");
+    let since = Instant::now();
+    wait_for("its end", || program.try_wait().expect("a child").is_some());
+    assert!(since.elapsed() < PATIENCE, "the last FLUSH needs no store");
+    world.server.thaw();
+    assert_eq!(world.read("there"), b"bytes");
+}
