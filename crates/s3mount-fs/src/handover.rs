@@ -99,15 +99,9 @@ impl Numbers {
 /// The last versions that this mount has written have a record.
 const MOST_WRITTEN: u64 = 8192;
 
-/// The number of a file's record of who may run it.
-fn key_number(key: &str) -> u64 {
-    let hash = Sha256::digest(key);
-    u64::from_le_bytes(hash[..8].try_into().unwrap_or_default())
-}
-
-/// The number of a folder's record.
-fn folder_number(prefix: &str, name: &str) -> u64 {
-    let hash = Sha256::new().chain_update(prefix).chain_update("/").chain_update(name).finalize();
+/// The number of a record about a key, or about a folder.
+fn number_of(text: &str) -> u64 {
+    let hash = Sha256::digest(text);
     u64::from_le_bytes(hash[..8].try_into().unwrap_or_default())
 }
 
@@ -333,7 +327,7 @@ impl Handover {
     /// Notes a folder that may hold no object, or that it is none any more.
     pub(crate) fn set_local_folder(&self, prefix: &str, name: &str, note: Option<FolderNote>) {
         let mut records = self.lock();
-        let key = (LOCAL_FOLDER, folder_number(prefix, name));
+        let key = (LOCAL_FOLDER, number_of(&format!("{prefix}/{name}")));
         let has_room = records.local_folders < MOST_NODES || records.log.has(key);
         let Some(note) = note.filter(|_| has_room) else {
             records.local_folders -= usize::from(records.log.has(key));
@@ -345,20 +339,13 @@ impl Handover {
 
     /// Notes who may run a file, or that it is as others are.
     pub(crate) fn set_mode(&self, key: &str, mode: Option<&Mode>) {
-        let (place, mut records) = ((MODE, key_number(key)), self.lock());
-        match mode {
-            Some(mode) => records.put(place, &ModeRecord::bytes(key, mode)),
-            None => records.remove(place),
-        }
+        self.lock().set((MODE, number_of(key)), mode.map(|mode| ModeRecord::bytes(key, mode)));
     }
 
     /// Notes the name that a thread is to open once more, or that it has done so.
     pub(crate) fn set_repeated(&self, thread: u32, place: Option<(InodeNo, &str)>) {
-        let (key, mut records) = ((REPEATED, thread.into()), self.lock());
-        match place {
-            Some((parent, name)) => records.put(key, &RepeatedRecord::bytes(parent, name)),
-            None => records.remove(key),
-        }
+        let record = place.map(|(parent, name)| RepeatedRecord::bytes(parent, name));
+        self.lock().set((REPEATED, thread.into()), record);
     }
 
     /// Notes that a request is about to append bytes, which then end at the offset `end`.
@@ -399,6 +386,14 @@ impl WrittenNotes for Handover {
 }
 
 impl Records {
+    /// Puts a record, or removes it.
+    fn set(&mut self, key: Key, bytes: Option<Vec<u8>>) {
+        match bytes {
+            Some(bytes) => self.put(key, &bytes),
+            None => self.remove(key),
+        }
+    }
+
     /// Counts the record of a node, or that it has none any more.
     fn count(&mut self, ino: InodeNo, is_folder: Option<bool>) {
         let before = match is_folder {

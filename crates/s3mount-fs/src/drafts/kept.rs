@@ -22,7 +22,7 @@ impl DraftFile {
         self.is_kept.load(Ordering::Acquire)
     }
 
-    /// These threads have written it, each through a handle, when another daemon had it.
+    /// These threads have written it, each through a handle, and these handles have emptied it, when another daemon had it.
     /// If there are none, any thread may have, unless it `is_known` that all that have are done.
     pub(crate) fn note_writers(&self, threads: &[(FileHandle, u32)], emptied: &[FileHandle], is_known: bool) {
         self.lock().writers.note_writers(threads, emptied, is_known);
