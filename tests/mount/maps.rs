@@ -107,7 +107,8 @@ fn a_program_of_a_random_kind_runs() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_s3mount"), &local).expect("a link");
     let help = run(local.to_str().expect("a path"), &["--help"]);
     let refused = world.gauge("refused_readaheads");
-    for round in 0..5 {
+    // How many read-arounds meet the ordinary readahead depends on how fast the program is.
+    for round in 0.. {
         let said = std::thread::scope(|scope| {
             // While a file of another kind is opened, the program has the ordinary readahead, and read-arounds
             // of its pages are refused.
@@ -122,8 +123,11 @@ fn a_program_of_a_random_kind_runs() {
         assert!(said == help, "round {round}");
         let file = world.open("d/program");
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
+        if round >= 5 && world.gauge("refused_readaheads") > refused {
+            break;
+        }
+        assert!(round < 100, "no read-around was refused");
     }
-    assert!(world.gauge("refused_readaheads") > refused);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use tokio::sync::OwnedRwLockWriteGuard;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::mount::Mount;
 use crate::parking::{Parking, park};
@@ -24,6 +24,10 @@ const SHUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long the threads are parked at a time: as long as it takes to read what the kernel has asked for on a slow link.
 const PARKED_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the daemon waits for the ids of uploads that are being begun. One whose id does not come in time is in the
+/// journal without it.
+const UPLOADS_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long everybody goes on between two such times.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
@@ -38,6 +42,8 @@ const ANSWERS_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct MadeWay {
     _how: How,
+    /// Uploads that begin wait, too.
+    _uploads: Option<OwnedRwLockWriteGuard<()>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +107,11 @@ impl Mount {
                 false => self.stop(until(PARKED_LIMIT)).await,
             };
             let busy = match made {
-                Ok(made) => return Ok(made),
+                Ok(how) => {
+                    // The ids are worth a moment, and no more. Those that are missing are told to be.
+                    let uploads = timeout(UPLOADS_LIMIT, self.fs.stop_uploads()).await.unwrap_or_default();
+                    return Ok(MadeWay { _how: how, _uploads: uploads });
+                }
                 Err(busy) => busy,
             };
             // With a writer, the threads are parked for a moment, if at all.
@@ -117,16 +127,12 @@ impl Mount {
     }
 
     /// Shuts the gate, and waits until no file is being written.
-    async fn shut(&self, until: Instant) -> Result<MadeWay, Busy> {
+    async fn shut(&self, until: Instant) -> Result<How, Busy> {
         let Ok(gate) = timeout_at(until, self.mounted.gate.shut()).await else { return Err(self.busy()) };
         loop {
             let keys = self.written_keys(until).await;
             if keys.is_empty() {
-                // The ids are worth a moment, and no more.
-                while self.fs.begins_uploads() && Instant::now() < until {
-                    sleep(WRITERS_PAUSE).await;
-                }
-                return Ok(MadeWay { _how: How::Shut { _gate: gate } });
+                return Ok(How::Shut { _gate: gate });
             }
             if Instant::now() >= until {
                 return Err(Busy::Writers(keys));
@@ -144,7 +150,7 @@ impl Mount {
     }
 
     /// Stops reading requests, and waits until those that were read have their answers.
-    async fn stop(&self, until: Instant) -> Result<MadeWay, Busy> {
+    async fn stop(&self, until: Instant) -> Result<How, Busy> {
         let keys = self.written_keys(until).await;
         if !keys.is_empty() {
             return Err(Busy::Writers(keys));
@@ -166,7 +172,7 @@ impl Mount {
         if !keys.is_empty() {
             return Err(Busy::Writers(keys));
         }
-        Ok(MadeWay { _how: How::Parked { _threads: threads } })
+        Ok(How::Parked { _threads: threads })
     }
 
     /// The keys of the files that are being written, once those that were closed are published.

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 pub use self::order::{Copied, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 use self::parts::{MOST_PART, Parts};
 use crate::beside::keep;
+use crate::shared::Shared;
 use crate::store::Store;
 
 /// Copies objects. Cheap to clone; all clones together keep to the limit of requests.
@@ -28,6 +29,8 @@ pub struct Copier {
     target: Arc<Store>,
     requests: Arc<Semaphore>,
     config: CopyConfig,
+    /// Whose journal has the uploads.
+    writer: Option<Arc<Shared>>,
 }
 
 /// One copy, as its requests need it.
@@ -94,16 +97,15 @@ impl Copier {
         let (has_checksums, timeout) = (config.has_checksums, config.timeout);
         let store = |bucket| Arc::new(Store::new(bucket, Arc::default(), has_checksums, timeout));
         let requests = Arc::new(Semaphore::new(config.max_requests));
-        Self::of(store(source.into()), store(target.into()), requests, config)
+        Self { source: store(source.into()), target: store(target.into()), requests, config, writer: None }
     }
 
-    pub(crate) fn of(
-        source: Arc<Store>,
-        target: Arc<Store>,
-        requests: Arc<Semaphore>,
-        config: CopyConfig,
-    ) -> Self {
-        Self { source, target, requests, config }
+    /// Copies objects inside the bucket of a writer.
+    pub(crate) fn of(writer: Arc<Shared>) -> Self {
+        let Shared { store, requests, config, .. } = &*writer;
+        let config = CopyConfig { max_requests: config.max_requests, ..CopyConfig::default() };
+        let (source, target, requests) = (store.clone(), store.clone(), requests.clone());
+        Self { source, target, requests, config, writer: Some(writer) }
     }
 
     /// The version that is at `key` of the source's bucket now.

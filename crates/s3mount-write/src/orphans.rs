@@ -4,7 +4,6 @@
 //! not known, and its owner would pay for it for ever. So the store is asked for the uploads of the key.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use s3mount_object::{ListedUpload, NewObject, ObjectError, UploadId};
@@ -20,22 +19,6 @@ const UNUSED: Duration = Duration::from_secs(60);
 /// How much later than all attempts a lost one may have been done, at the store's clock.
 const LEEWAY: Duration = Duration::from_secs(1);
 
-/// Counts while it lives.
-pub(crate) struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    pub(crate) fn new(counter: &'a AtomicUsize) -> Self {
-        counter.fetch_add(1, Ordering::Relaxed);
-        Self(counter)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Shared {
     /// CreateMultipartUpload.
     pub(crate) async fn create_upload(
@@ -44,8 +27,8 @@ impl Shared {
         object: &NewObject,
     ) -> Result<UploadId, ObjectError> {
         let intent = |id| Intent::Upload { key: key.to_owned(), id };
+        let _begins = self.beginning.read().await;
         let noted = self.config.journal.note(self.now(), intent(None));
-        let _counted = Counted::new(&self.beginning);
         let (began, mut is_unknown) = (Instant::now(), false);
         let created = self.store.create_upload(key, object, &mut is_unknown).await;
         let upload = match created {

@@ -1,7 +1,7 @@
 //! What all drafts of a writer share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use s3mount_memory::{Share, UNIT_BYTES};
 use s3mount_object::UploadId;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{RwLock, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::old_keys::OldKeys;
@@ -56,8 +56,8 @@ pub(crate) struct Shared {
     pub(crate) has_told_lost: AtomicBool,
     /// Whether the log has said that changed files are not kept.
     pub(crate) has_told_unkept: AtomicBool,
-    /// How many uploads are under way whose ids are in no journal yet.
-    pub(crate) beginning: AtomicUsize,
+    /// Held by each upload that begins, until its id is in the journal.
+    pub(crate) beginning: Arc<RwLock<()>>,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,

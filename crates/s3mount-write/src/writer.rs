@@ -1,7 +1,7 @@
 //! The writer: it makes drafts.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use s3mount_bucket::WritableBucket;
@@ -9,7 +9,7 @@ use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
 use s3mount_object::{Condition, Description, NewObject, ObjectError, ObjectId};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedRwLockWriteGuard, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::beside::{Unknown, in_place_of};
@@ -20,7 +20,7 @@ use crate::spool::Spool;
 use crate::state::DraftState;
 use crate::store::Store;
 use crate::written::{WrittenNotes, WrittenVersions};
-use crate::{Copier, CopyConfig, Draft, Intent, KeptDraft, Noted, SpoolConfig, WriteConfig, WriteMetrics};
+use crate::{Copier, Draft, Intent, KeptDraft, Noted, SpoolConfig, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Writer {
             old_keys: OldKeys::default(),
             has_told_lost: AtomicBool::new(false),
             has_told_unkept: AtomicBool::new(false),
-            beginning: AtomicUsize::new(0),
+            beginning: Arc::default(),
             aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
@@ -143,9 +143,7 @@ impl Writer {
 
     /// Copies objects inside the bucket. Its requests are counted and limited together with those of the drafts.
     pub fn copier(&self) -> Copier {
-        let Shared { store, requests, config, .. } = &*self.0;
-        let given = CopyConfig { max_requests: config.max_requests, ..CopyConfig::default() };
-        Copier::of(store.clone(), store.clone(), requests.clone(), given)
+        Copier::of(self.0.clone())
     }
 
     /// The bucket that it writes to.
@@ -168,9 +166,10 @@ impl Writer {
         self.0.written.has(version)
     }
 
-    /// Whether an upload is under way whose id is in no journal yet: if the process ends now, nobody can abort it.
-    pub fn begins_uploads(&self) -> bool {
-        self.0.beginning.load(Ordering::Relaxed) > 0
+    /// Waits until the journal has the ids of all uploads that are under way, and keeps new ones from beginning. While
+    /// the result lives, the process can end without leaving an upload that nobody can abort.
+    pub async fn stop_uploads(&self) -> OwnedRwLockWriteGuard<()> {
+        self.0.beginning.clone().write_owned().await
     }
 
     /// Has `notes` taken of the versions that are written here. To be called before the first.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedRwLockWriteGuard;
 use tokio::time::timeout;
 
 use super::Filesystem;
@@ -25,9 +26,13 @@ impl Filesystem {
         }
     }
 
-    /// Whether an upload is under way that nobody could abort if this daemon ended now.
-    pub fn begins_uploads(&self) -> bool {
-        self.writing.writes.as_ref().is_some_and(|writes| writes.writer.begins_uploads())
+    /// Waits until no upload is under way that nobody could abort if this daemon ended, and keeps it so while the result
+    /// lives. `None` where nothing is written.
+    pub async fn stop_uploads(&self) -> Option<OwnedRwLockWriteGuard<()>> {
+        match &self.writing.writes {
+            Some(writes) => Some(writes.writer.stop_uploads().await),
+            None => None,
+        }
     }
 
     /// The keys of files that are open for writing, or whose bytes are not published, unless the next daemon can go on with

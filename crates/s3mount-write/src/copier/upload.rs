@@ -1,7 +1,6 @@
 //! Copies in parts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use s3mount_bucket::Failure;
@@ -12,22 +11,22 @@ use tokio::runtime::Handle;
 
 use super::parts::Parts;
 use super::{Copier, CopyError, Job, Made};
-use crate::store::{Store, crc_of};
+use crate::store::crc_of;
 
 /// How often an upload is completed anew after the store named a part that it does not have.
 const MOST_CORRECTIONS: u32 = 3;
 
 /// Gives an upload up when its copy is no longer awaited.
 struct Abandoned {
-    store: Arc<Store>,
+    copier: Copier,
     upload: Option<UploadId>,
 }
 
 impl Drop for Abandoned {
     fn drop(&mut self) {
         if let (Some(upload), Ok(runtime)) = (self.upload.take(), Handle::try_current()) {
-            let store = self.store.clone();
-            runtime.spawn(async move { store.abort(&upload).await });
+            let copier = self.copier.clone();
+            runtime.spawn(async move { copier.abort(&upload).await });
         }
     }
 }
@@ -58,11 +57,16 @@ impl Copier {
             let resumed_bytes = begun.parts.values().map(|part| part.len).sum();
             let may_stay = self.config.resumes && job.sum().is_some();
             let kept = Some(upload.clone()).filter(|_| !may_stay);
-            let mut abandoned = Abandoned { store: self.target.clone(), upload: kept };
+            let mut abandoned = Abandoned { copier: self.clone(), upload: kept };
             let copied = self.copy_missing(job, parts, begun).await;
             abandoned.upload = None;
             let error = match copied {
-                Ok(written) => return Ok(Made { written, resumed_bytes, lacks_tags }),
+                Ok(written) => {
+                    if let Some(writer) = &self.writer {
+                        writer.ended(&upload);
+                    }
+                    return Ok(Made { written, resumed_bytes, lacks_tags });
+                }
                 Err(error) => error,
             };
             if is_found && is_of_upload(&error) {
@@ -71,9 +75,16 @@ impl Copier {
                 continue;
             }
             if !(may_stay && passes(&error)) {
-                self.target.abort(&upload).await;
+                self.abort(&upload).await;
             }
             return Err(error);
+        }
+    }
+
+    async fn abort(&self, upload: &UploadId) {
+        match &self.writer {
+            Some(writer) => writer.abort(upload).await,
+            None => drop(self.target.abort(upload).await),
         }
     }
 
@@ -88,7 +99,10 @@ impl Copier {
             Err(error) => return Err(error.into()),
         };
         let object = NewObject { tags, ..job.object.clone() };
-        let upload = self.target.create_upload(job.key, &object, &mut false).await?;
+        let upload = match &self.writer {
+            Some(writer) => writer.create_upload(job.key, &object).await?,
+            None => self.target.create_upload(job.key, &object, &mut false).await?,
+        };
         Ok(Begun { upload, parts: BTreeMap::new(), is_found: false, lacks_tags })
     }
 

@@ -6,7 +6,6 @@ use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId
 
 use super::Draft;
 use crate::copies::{MOST_COPIED, Piece, plan};
-use crate::orphans::Counted;
 use crate::state::Published;
 use crate::{Intent, WriteError};
 
@@ -169,18 +168,21 @@ impl Draft {
             let (body, _room) = self.body(pieces).await;
             let bucket = &self.shared.store.bucket;
             // Then it is an upload, whose id only the bucket knows.
-            let noted = bucket.must_be_parts(key, size).then(|| {
-                let intent = Intent::Upload { key: key.to_owned(), id: None };
-                let noted = self.shared.config.journal.note(self.shared.now(), intent);
-                (Counted::new(&self.shared.beginning), noted)
-            });
+            let noted = match bucket.must_be_parts(key, size) {
+                true => {
+                    let begins = self.shared.beginning.read().await;
+                    let intent = Intent::Upload { key: key.to_owned(), id: None };
+                    Some((begins, self.shared.config.journal.note(self.shared.now(), intent)))
+                }
+                false => None,
+            };
             let written = match bucket.put(key, &body, &object, condition).await {
                 Err(error) if self.leaves_tags(&error) => {
                     bucket.put(key, &body, &self.beside().await?, condition).await
                 }
                 written => written,
             };
-            noted.into_iter().for_each(|(_counted, noted)| noted.done());
+            noted.into_iter().for_each(|(_begins, noted)| noted.done());
             (body, written?)
         };
         compare(key, body.checksum(), &written)?;
