@@ -1,6 +1,6 @@
 //! What a mount remembers is known to the daemon that takes over, and nobody waits for ever.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::sys::signal::Signal;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use s3mount_testkit::{FirstByte, Shape, TestS3};
 use tempfile::TempDir;
 
 use crate::takeover::{daemon_of, take_over, upgrade};
-use crate::world::{BUCKET, World, wait_for};
+use crate::world::{BUCKET, World, mounts, wait_for};
 
 /// How long a program may take to end that was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -110,4 +112,48 @@ fn a_program_can_be_killed_while_the_next_daemon_has_no_store() {
     assert!(since.elapsed() < PATIENCE, "the last FLUSH needs no store");
     world.server.thaw();
     assert_eq!(world.read("there"), b"bytes");
+}
+
+/// The process that was started, which keeps the mount.
+fn holder_of(world: &World) -> Pid {
+    Pid::from_raw(world.mount.pid().cast_signed())
+}
+
+/// Waits for the end of a process that nobody waits for.
+fn wait_for_end(pid: Pid) {
+    wait_for("the end of the holder", || {
+        fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+/// The kernel gives the numbers of a mount that is gone to the next one.
+#[test]
+fn a_holder_that_ends_takes_down_no_other_mount() {
+    let world = world(&["--keep-alive"]);
+    let (holder, daemon) = (holder_of(&world), daemon_of(&world).expect("a daemon"));
+    kill(holder, Signal::SIGSTOP).expect("it lives");
+    umount2(world.mount.path(), MntFlags::empty()).expect("nobody uses it");
+    wait_for_end(Pid::from_raw(daemon));
+    let folder = TempDir::new().expect("a folder");
+    let other = world.also(folder.path(), &[]);
+    kill(holder, Signal::SIGCONT).expect("it lives");
+    wait_for_end(holder);
+    assert_eq!(fs::read(other.path().join("there")).expect("it is mounted"), b"bytes");
+}
+
+#[test]
+fn a_holder_that_is_asked_to_end_after_a_kill_has_all_published() {
+    let spool = TempDir::new().expect("a folder");
+    let spool = spool.path().display().to_string();
+    let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool, "--append-delay", "100s"]);
+    for name in ["one", "two"] {
+        let log = OpenOptions::new().append(true).create(true).open(world.path(name));
+        log.and_then(|mut log| log.write_all(b"a line")).expect("written");
+    }
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    kill(holder_of(&world), Signal::SIGTERM).expect("it lives");
+    wait_for_end(holder_of(&world));
+    assert_eq!(mounts(world.mount.path()), 0);
+    let stored = world.stored_below("");
+    assert_eq!(stored.get("one").zip(stored.get("two")), Some((&b"a line".to_vec(), &b"a line".to_vec())));
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use s3mount_fuse::MountId;
 use s3mount_settings::flags::mount::MountArgs;
 use s3mount_settings::show::ConfigArgs;
 use s3mount_tools::bench::BenchArgs;
@@ -149,12 +150,9 @@ pub(crate) enum Command {
         /// Process number of the daemon.
         #[arg(value_name = "PID")]
         daemon: u32,
-        /// The kernel's number of its mount.
+        /// The kernel's numbers of its mount.
         #[arg(value_name = "ID")]
-        id: u64,
-        /// The number of its connection.
-        #[arg(value_name = "DEVICE")]
-        device: u64,
+        id: MountId,
         /// The process that keeps the mount for another daemon.
         #[arg(value_name = "HOLDER")]
         holder: Option<u32>,

@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_fs::Handover;
-use s3mount_fuse::KeptSession;
+use s3mount_fuse::{KeptSession, MountId};
 use s3mount_settings::layers;
 use s3mount_system::mounts::{self, MountedAt, mount_at, resolve};
 use s3mount_system::probe::check_above;
@@ -150,14 +150,14 @@ fn words(path: &str) -> Vec<OsString> {
 
 /// The process that serves a mount. Each daemon has a warden, whose arguments name both.
 fn daemon_of(mount: &MountedAt) -> Option<i32> {
-    let id = mount.id.to_string();
+    let is_meant = |of: &str| of.parse::<MountId>().is_ok_and(|of| of.number == mount.id);
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
     pids.into_iter().find_map(|pid| {
         let words = words(&format!("/proc/{pid}/cmdline"));
         let texts: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
         match texts[..] {
-            ["s3mount", "warden", daemon, of, ..] if of == id => {
+            ["s3mount", "warden", daemon, of, ..] if is_meant(of) => {
                 let daemon = daemon.parse().ok()?;
                 // The warden of a daemon that has ended goes, too.
                 let stat = Stat::of(format!("/proc/{daemon}"));

@@ -48,7 +48,7 @@ use crate::readahead::Readahead;
 use crate::takeover::Inherited;
 
 /// Largest READ that the kernel may send, in bytes: its own limit of 256 pages.
-const MAX_REQUEST_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 /// What is known of a mount once it is there.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@
 //! network. Callers that are killed while they wait are answered at once (`interrupt.rs`).
 
 mod adapter;
+mod buffers;
 mod closing;
 mod config;
 mod gate;

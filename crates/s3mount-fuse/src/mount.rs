@@ -17,7 +17,8 @@ use s3mount_fs::{Filesystem, Left};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::adapter::{Adapter, Mounted};
+use crate::adapter::{Adapter, MAX_REQUEST_BYTES, Mounted};
+use crate::buffers::make_pages;
 use crate::config::FuseConfig;
 use crate::handshake::{self, Beginning, Handshake};
 use crate::kernel::Kernel;
@@ -31,6 +32,9 @@ const SUBTYPE: &str = "s3mount";
 /// How long the task that has the kernel forget files waits for one folder. A READDIR of a large folder waits
 /// for the store most of the time, so a longer wait would hold up the other folders.
 const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
+
+/// What a request takes at most beside the bytes to write, as two names do.
+const HEADER_BYTES: usize = 8 << 10;
 
 /// The pause in which the kernel forgets the files that it was asked to forget, before it is asked for more.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
@@ -203,6 +207,10 @@ fn serve(
         let _ = end.send(());
         result
     })?;
+    if fs.handover().is_some() {
+        let most = if fs.allows_writes() { MAX_REQUEST_BYTES } else { 0 };
+        runtime.spawn(make_pages(reading.threads, most as usize + HEADER_BYTES));
+    }
     if let Some((place, _)) = &place {
         mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }

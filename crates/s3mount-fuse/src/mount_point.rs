@@ -5,11 +5,14 @@
 //! and its parent are held from the check of the folder on, and only a known mount is taken down.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::num::ParseIntError;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -22,6 +25,12 @@ const LOCKED: Duration = Duration::from_secs(3);
 
 /// How often a lock is tried.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Folder of the kernel's list of FUSE connections, where somebody has mounted it.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+/// The number of statmount(2) on all machines, from Linux 6.8 on.
+const STATMOUNT: libc::c_long = 457;
 
 /// The folder at which a bucket is to be mounted. It stays the same folder when others rename what lies above it.
 #[derive(Debug)]
@@ -53,18 +62,68 @@ impl MountId {
         Self { number, unique: None }
     }
 
-    pub(crate) fn with_unique(number: u64, unique: Option<u64>) -> Self {
+    /// The mount of these two numbers.
+    pub fn with_unique(number: u64, unique: Option<u64>) -> Self {
         Self { number, unique }
     }
 
-    pub(crate) fn unique(self) -> Option<u64> {
+    /// The number that no other mount ever gets.
+    pub fn unique(self) -> Option<u64> {
         self.unique
+    }
+
+    /// Whether the mount is known to be gone. Then another one may have its number, and that of its device.
+    pub fn is_gone(self) -> bool {
+        self.unique.is_some_and(|unique| is_in_tree(unique) == Some(false))
     }
 
     /// Whether both are one mount, as far as is known.
     fn is(self, other: Self) -> bool {
         let uniques = self.unique.zip(other.unique);
         self.number == other.number && uniques.is_none_or(|(unique, others)| unique == others)
+    }
+}
+
+impl fmt::Display for MountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unique {
+            Some(unique) => write!(f, "{}/{unique}", self.number),
+            None => write!(f, "{}", self.number),
+        }
+    }
+}
+
+impl FromStr for MountId {
+    type Err = ParseIntError;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (number, unique) =
+            text.split_once('/').map_or((text, None), |(number, unique)| (number, Some(unique)));
+        Ok(Self { number: number.parse()?, unique: unique.map(str::parse).transpose()? })
+    }
+}
+
+/// Whether the mount with this unique number is in the tree. `None` if the kernel does not tell.
+#[expect(unsafe_code, reason = "no crate has this system call")]
+fn is_in_tree(unique: u64) -> Option<bool> {
+    /// The first version of `struct mnt_id_req`.
+    #[repr(C)]
+    struct Request {
+        size: u32,
+        spare: u32,
+        mount: u64,
+        wanted: u64,
+    }
+    let request = Request { size: 24, spare: 0, mount: unique, wanted: 0 };
+    let mut answer = [0_u64; 128];
+    // SAFETY: the kernel reads the request, and writes no more than the answer has room for.
+    let result =
+        unsafe { libc::syscall(STATMOUNT, &raw const request, answer.as_mut_ptr(), size_of_val(&answer), 0) };
+    match Errno::result(result) {
+        Ok(_) => Some(true),
+        Err(Errno::ENOENT) => Some(false),
+        Err(_) => None,
     }
 }
 
@@ -234,8 +293,15 @@ impl Place {
 /// # Errors
 /// Those of umount2(2). A mount that is gone is no error.
 pub fn abort(root: &Path, id: MountId) -> io::Result<()> {
+    // While it is open, no other mount gets its numbers.
     let root = open(root, libc::O_NOFOLLOW)?;
     if !id_of(&root)?.is(id) {
+        return Ok(());
+    }
+    // Who has mounted it may do this, also without privileges.
+    let found = statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    if std::fs::write(Path::new(CONNECTIONS).join(found.stx_dev_minor.to_string()).join("abort"), "1").is_ok()
+    {
         return Ok(());
     }
     // This aborts first, and then finds the mount in use: by this file.
@@ -250,7 +316,18 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::MountPoint;
+    use super::{MountId, MountPoint, Place};
+
+    #[test]
+    fn a_mount_is_gone_once_another_could_have_its_number() {
+        let there = Place::open(std::path::Path::new("/proc")).and_then(|place| place.id()).expect("a mount");
+        assert!(!there.is_gone(), "{there}");
+        assert_eq!(there.to_string().parse::<MountId>().expect("numbers").unique(), there.unique());
+        // No mount has had these numbers yet.
+        let other = MountId::with_unique(there.number, there.unique().map(|unique| unique + (1 << 40)));
+        assert_eq!(other.is_gone(), there.unique().is_some());
+        assert!(!MountId::numbered(there.number).is_gone());
+    }
 
     #[test]
     fn a_folder_stays_the_same_when_its_path_leads_elsewhere() {

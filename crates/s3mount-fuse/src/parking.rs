@@ -79,7 +79,7 @@ pub(crate) async fn park(device: RawFd, threads: usize, deadline: Instant) -> io
 }
 
 /// The numbers of the session threads.
-fn session_threads() -> io::Result<Vec<i32>> {
+pub(crate) fn session_threads() -> io::Result<Vec<i32>> {
     let mut threads = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task")? {
         let thread = thread?;

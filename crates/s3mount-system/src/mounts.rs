@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use anyhow::Context as _;
 use nix::unistd::{Uid, User, geteuid};
+use s3mount_fuse::MountId;
 
 use crate::terminal::{plain, shown};
 
@@ -20,6 +21,8 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 pub struct MountedAt {
     /// The kernel's number of the mount. It tells mounts apart that are stacked in one folder.
     pub id: u64,
+    /// A number that no other mount ever gets, if it is known.
+    pub(crate) unique: Option<u64>,
     /// The number of the mount that its folder lies on.
     pub(crate) parent: u64,
     /// The minor number of its device, by which the kernel names a FUSE connection.
@@ -37,6 +40,11 @@ pub struct MountedAt {
 }
 
 impl MountedAt {
+    /// The kernel's numbers of the mount.
+    pub fn numbers(&self) -> MountId {
+        MountId::with_unique(self.id, self.unique)
+    }
+
     /// The user who has mounted it, if it is one of FUSE and he is not this one.
     pub fn other_user(&self) -> Option<String> {
         let uid = self.owner.map(|(uid, _)| Uid::from_raw(uid)).filter(|uid| *uid != geteuid())?;
@@ -83,8 +91,10 @@ pub fn mount_at(dir: &Path) -> Option<MountedAt> {
 }
 
 /// The mount with the number `id`, at the path that it has now.
-pub fn by_id(id: u64) -> Option<MountedAt> {
-    mounts().into_iter().find(|mount| mount.id == id)
+pub fn by_id(id: MountId) -> Option<MountedAt> {
+    let found = mounts().into_iter().find(|mount| mount.id == id.number)?;
+    // As soon as it is gone, the kernel may give its number, and that of its device, to another.
+    (!id.is_gone()).then(|| MountedAt { unique: id.unique(), ..found })
 }
 
 /// The mount that holds `dir`: the innermost one whose folder is `dir` or lies above it.
@@ -143,6 +153,7 @@ fn parse(line: &[u8]) -> Option<MountedAt> {
     let path = |at: usize| Some(PathBuf::from(OsString::from_vec(unescape(fields.get(at)?))));
     Some(MountedAt {
         id: number(fields[0])?,
+        unique: None,
         parent: number(fields.get(1)?)?,
         device: std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?.1.parse().ok()?,
         root: path(3)?,
@@ -210,6 +221,7 @@ mod tests {
             br"36 35 0:45 /d /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0,group_id=7";
         let mount = MountedAt {
             id: 36,
+            unique: None,
             parent: 35,
             device: 45,
             root: PathBuf::from("/d"),

@@ -27,7 +27,7 @@ fn take_down(
     flags: &[&str],
 ) -> anyhow::Result<()> {
     let place = Place::open(&mount.dir)?;
-    let result = match how(&place, MountId::numbered(mount.id)) {
+    let result = match how(&place, mount.numbers()) {
         Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&mount.dir, flags),
         result => result.map_err(Into::into),
     };

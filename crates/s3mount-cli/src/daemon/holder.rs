@@ -35,6 +35,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use procfs::process::Process;
+use s3mount_fuse::MountId;
 use s3mount_settings::resolved::Config;
 use s3mount_system::mounts::by_id;
 use s3mount_system::unmounting::detach;
@@ -177,8 +178,12 @@ struct Told {
     state: Option<OwnedFd>,
     /// Files of the spool, by their numbers.
     files: BTreeMap<u64, OwnedFd>,
-    mount: Option<u64>,
+    mount: Option<MountId>,
     is_ready: bool,
+    /// The daemon that lives, or was the last one, serves the mount.
+    serves: bool,
+    /// How often the holder was asked to end.
+    asks: u32,
     /// Only a daemon that has made way can be followed by another.
     only_planned: bool,
     /// The daemon that lives, or was the last one, makes way for another.
@@ -269,17 +274,16 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
             }
         };
-        (told.last_words, told.makes_way) = (None, false);
-        let (how, was_asked) = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
+        (told.last_words, told.makes_way, told.serves) = (None, false, false);
+        let how = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
         let is_kept = told.device.is_some() && told.state.is_some() && is_there;
-        let is_by_will = was_asked
-            || match how {
-                Ended::Exited(code) => code == 0,
-                // A daemon that is about to begin does not catch it yet.
-                Ended::Killed(signal) => ASKS_TO_END.contains(&signal),
-                Ended::Stuck => false,
-            };
+        let is_by_will = match how {
+            Ended::Exited(code) => code == 0 || told.asks > 0 && code != REPLACE,
+            // A daemon that is about to begin does not catch it yet.
+            Ended::Killed(signal) => ASKS_TO_END.contains(&signal),
+            Ended::Stuck => false,
+        };
         let is_over = is_by_will || !is_kept;
         if told.only_planned && is_over && !is_by_will && is_there {
             let end = told.end_of_daemon(how);
@@ -319,15 +323,18 @@ fn lower_oom_score() -> Option<String> {
     Some(before.trim().to_owned())
 }
 
-/// Waits until the daemon is dead. Returns how it has ended, and whether it was asked to.
+/// Waits until the daemon is dead. Returns how it has ended.
+///
+/// A holder that is asked to end asks the daemon. If that is dead by then, or dies of something else, the next one is asked
+/// as soon as it serves the mount: it has what the programs have written and nobody has published yet.
 fn watch(
     daemon: Pid,
     socket: &OwnedFd,
     signals: &SignalFd,
     told: &mut Told,
     ready: &mut impl FnMut(),
-) -> anyhow::Result<(Ended, bool)> {
-    let mut was_asked = false;
+) -> anyhow::Result<Ended> {
+    let mut has_heard = false;
     loop {
         let mut polled =
             [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -337,10 +344,16 @@ fn watch(
         }
         while let Ok(Some(signal)) = signals.read_signal() {
             let Ok(signal) = Signal::try_from(signal.ssi_signo.cast_signed()) else { continue };
-            if signal != Signal::SIGCHLD {
-                was_asked |= signal != Signal::SIGUSR2;
+            if signal == Signal::SIGUSR2 {
                 // It fails for a daemon that has ended.
                 let _ = kill(daemon, signal);
+            } else if signal != Signal::SIGCHLD {
+                told.asks += 1;
+                // Who asks again does not want to wait for a daemon that begins.
+                if told.serves || !told.is_ready || told.asks > 1 {
+                    let _ = kill(daemon, signal);
+                    has_heard = true;
+                }
             }
         }
         let was_ready = told.is_ready;
@@ -348,16 +361,20 @@ fn watch(
         if told.is_ready && !was_ready {
             ready();
         }
+        if told.asks > 0 && told.serves && !has_heard {
+            let _ = kill(daemon, Signal::SIGTERM);
+            has_heard = true;
+        }
         // Daemons whose threads waited in the kernel end later than they count as dead.
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) if pid == daemon => {
                     while listen(socket, told)? {}
-                    return Ok((Ended::Exited(code as u8), was_asked));
+                    return Ok(Ended::Exited(code as u8));
                 }
                 Ok(WaitStatus::Signaled(pid, signal, _)) if pid == daemon => {
                     while listen(socket, told)? {}
-                    return Ok((Ended::Killed(signal), was_asked));
+                    return Ok(Ended::Killed(signal));
                 }
                 Ok(WaitStatus::StillAlive) | Err(_) => break,
                 Ok(_) => {}
@@ -366,7 +383,7 @@ fn watch(
         // Where no other daemon lets these threads go, the warden does, and they end.
         if told.device.is_some() && is_stuck(daemon) {
             while listen(socket, told)? {}
-            return Ok((if told.makes_way { Ended::Exited(REPLACE) } else { Ended::Stuck }, was_asked));
+            return Ok(if told.makes_way { Ended::Exited(REPLACE) } else { Ended::Stuck });
         }
     }
 }
@@ -427,7 +444,8 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
             Some((LAST_WORDS, words)) => told.last_words = Some(words.to_owned()),
             Some(("FDSTORE" | "FDSTOREREMOVE", _)) | None => {}
             Some((name, value)) => {
-                told.is_ready |= (name, value) == ("READY", "1");
+                told.serves |= (name, value) == ("READY", "1");
+                told.is_ready |= told.serves;
                 states.push(line);
             }
         }

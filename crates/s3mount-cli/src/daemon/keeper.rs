@@ -241,7 +241,7 @@ impl Keeper {
             return;
         }
         if let Some(id) = mount.id() {
-            manager::tell(&format!("{MOUNT}={}", id.number));
+            manager::tell(&format!("{MOUNT}={id}"));
         }
         if !mount.can_resend() {
             manager::tell(&format!("{ONLY_PLANNED}=1"));

@@ -215,7 +215,7 @@ pub(crate) fn mount(
     }
     let is_kept = keeper.is_some() && at_the_end.is_none();
     // A mount that another process has made has its own.
-    let began = mount.id().and_then(|id| by_id(id.number));
+    let began = mount.id().and_then(by_id);
     // Whoever keeps the mount has started this process.
     let holder = keeper.map(|_| std::os::unix::process::parent_id());
     let warden = began.as_ref().map(|began| warden::start(began, holder.filter(|_| is_kept)));

@@ -31,7 +31,7 @@ pub(super) fn take_down(mount: &Mount, began: Option<&MountedAt>) -> anyhow::Res
 /// Takes down a mount that somebody has moved. Returns whether it was still mounted.
 fn take_down_elsewhere(mount: &Mount, began: &MountedAt) -> anyhow::Result<bool> {
     let is_same = |now: &MountedAt| (now.device, &now.kind) == (began.device, &began.kind);
-    let Some(now) = by_id(began.id).filter(is_same) else { return Ok(false) };
+    let Some(now) = by_id(began.numbers()).filter(is_same) else { return Ok(false) };
     let dir = shown(&now.dir);
     let top = Place::open(&now.dir).and_then(|place| place.id());
     if top.is_ok_and(|top| top.number == now.id) {

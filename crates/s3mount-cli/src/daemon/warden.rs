@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::{CommandExt as _, parent_id};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,14 +36,11 @@ const SIGNAL_LEAD: Duration = Duration::from_secs(1);
 /// How long the next daemon may take to let a thread go that waits in the kernel. systemd starts none as long as one waits.
 const NEXT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Folder of the kernel's list of FUSE connections, where somebody has mounted it.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
-
 /// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
 /// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing, unless that takes too long.
 pub(super) fn start(there: &MountedAt, holder: Option<u32>) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    let numbers = [u64::from(std::process::id()), there.id, there.device].map(|number| number.to_string());
+    let numbers = [std::process::id().to_string(), there.numbers().to_string()];
     command.arg0("s3mount").arg("warden").args(numbers).args(holder.map(|holder| holder.to_string()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec these calls allocate nothing and take no lock.
@@ -67,8 +63,8 @@ pub(super) fn dismiss(mut warden: Child) {
 }
 
 /// Waits until the process `daemon` has ended, and aborts the connection of its mount, if that is still there: the one
-/// with the number `id`, of the connection `device`. Its folder may have another path by then.
-pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> anyhow::Result<()> {
+/// with the numbers `id`. Its folder may have another path by then.
+pub(crate) fn run(daemon: u32, id: MountId, holder: Option<u32>) -> anyhow::Result<()> {
     // What the daemon has open without knowing must not stay open.
     close_all_but(&[]);
     let holder = holder.and_then(|holder| File::open(format!("/proc/{holder}/stat")).ok());
@@ -82,7 +78,7 @@ pub(crate) fn run(daemon: u32, id: u64, device: u64, holder: Option<u32>) -> any
     if holder.is_some_and(|holder| lives(&holder)) && has_gone(daemon, NEXT_LIMIT) {
         return Ok(());
     }
-    by_id(id).filter(|mount| mount.device == device).map_or(Ok(()), |mount| abort(&mount))
+    by_id(id).map_or(Ok(()), |mount| abort(&mount))
 }
 
 /// Whether the last thread of the daemon has ended, or does so within `limit`: then the process has another parent.
@@ -120,10 +116,6 @@ fn has_ended(pid: u32, limit: Duration) -> bool {
 
 /// Aborts the connection of a mount, and leaves the mount where it is.
 pub(super) fn abort(mount: &MountedAt) -> anyhow::Result<()> {
-    // Who has mounted it may do this, also without privileges.
-    if std::fs::write(Path::new(CONNECTIONS).join(mount.device.to_string()).join("abort"), "1").is_ok() {
-        return Ok(());
-    }
     // To open the mount asks the daemon nothing.
-    Ok(s3mount_fuse::abort(&mount.dir, MountId::numbered(mount.id))?)
+    Ok(s3mount_fuse::abort(&mount.dir, mount.numbers())?)
 }

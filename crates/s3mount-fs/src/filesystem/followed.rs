@@ -81,7 +81,8 @@ impl Filesystem {
             Some(Node::Directory(_)) | None => {
                 return match file {
                     Some(file) => self.spawn_read(file.clone(), read, reply),
-                    None => reply(Err(FsError::BadHandle(read.handle))),
+                    // Its name was removed, and the folder that it was in, too.
+                    None => reply(Err(FsError::UnknownInode(ino))),
                 };
             }
         };
