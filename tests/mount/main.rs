@@ -8,6 +8,7 @@
 
 mod addressing;
 mod appending;
+mod as_mount_s3;
 mod attributes;
 mod bench;
 mod beside;

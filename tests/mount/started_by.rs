@@ -225,6 +225,21 @@ fn killed_callers_of_a_passed_mount_are_let_go() {
     assert_eq!(mount.unmount().expect("an end").code(), Some(0));
 }
 
+#[test]
+fn the_daemon_of_a_descriptor_can_keep_all_but_root_out() {
+    let (server, folder) = (server(), TempDir::new().expect("a folder"));
+    let (_watchdog, mount) = passed(&server, &folder, &["--allow-root"]);
+    let path = mount.path().join("d/f").display().to_string();
+    let read_by = |user: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), "--clear-groups", "cat", &path]);
+        run_with_timeout(&mut command, LIMIT).expect("an end").status.success()
+    };
+    // The kernel lets all users in. The daemon runs as nobody.
+    assert!(read_by("0") && read_by("65534") && !read_by("1"));
+    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
+}
+
 fn is_mounted(dir: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
     mounts.lines().any(|line| line.split(' ').nth(4) == dir.to_str())

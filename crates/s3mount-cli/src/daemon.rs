@@ -35,24 +35,21 @@ use self::checks::Given;
 use self::fork::{Outcome, Role, daemonise, leave_terminal};
 use self::holder::Program;
 use self::keeper::Keeper;
-use crate::helper::Helper;
+use crate::called::Called;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `file` is the text of the file of `--config`, and
-/// `helper` says how mount(8) wants it done, if mount(8) has called.
-pub(crate) fn start(
-    args: &MountArgs,
-    file: Option<String>,
-    helper: Option<&Helper>,
-) -> anyhow::Result<ExitCode> {
+/// `called` says how the program was called.
+pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> anyhow::Result<ExitCode> {
     let mut config = Config { file, ..Config::new(args)? };
-    if let Some(helper) = helper {
+    if let Some(source) = called.source() {
         // By its source, `mount -a` finds out that a line of fstab is mounted already.
-        config.fs_name.clone_from(&helper.source);
+        source.clone_into(&mut config.fs_name);
     }
-    let tell = || {
-        if helper.is_none_or(|helper| helper.is_verbose) {
-            terminal::result(&mounted(&config));
-        }
+    let tell = || match called {
+        Called::Plainly => terminal::result(&mounted(&config)),
+        Called::ByMount(helper) if helper.is_verbose => terminal::result(&mounted(&config)),
+        Called::ByMount(_) => {}
+        Called::AsMountS3(line) => terminal::result(&line.mounted),
     };
     if !config.foreground {
         // A daemon would keep what the program that starts it has open: pipes, whose readers wait for their end, locks,
@@ -72,7 +69,7 @@ pub(crate) fn start(
         Some(kept) => Given::Kept(kept),
         None => checks::check(&config)?,
     };
-    if helper.is_some_and(|helper| helper.is_fake) {
+    if called.is_fake() {
         return Ok(ExitCode::SUCCESS);
     }
     for warning in &config.warnings {

@@ -2,11 +2,13 @@
 //! tool. Only [`daemon::mount`] joins the layers together.
 #![expect(clippy::disallowed_methods, reason = "a daemon and `umount` wait for other processes")]
 
+mod called;
 mod command_line;
 mod daemon;
 mod generate;
 mod helper;
 mod home;
+mod mount_s3;
 mod stat;
 mod umount;
 mod upgrade;
@@ -14,8 +16,10 @@ mod upgrade;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use called::Called;
 use command_line::{Args, Command};
 use daemon::{kept_settings, last_words, start, warden};
+use s3mount_settings::layers::origin::Origins;
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
 use s3mount_system::{probe, terminal};
@@ -23,12 +27,15 @@ use s3mount_tools::{bench, cache, cleanup, cp, doctor, stats, top, trace, tune, 
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
-/// returns the exit codes of mount(8).
+/// returns the exit codes of mount(8). As `mount-s3` it takes the command line of mount-s3.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     home::find();
     let args: Vec<_> = args.into_iter().collect();
     if args.first().is_some_and(|program| helper::is_called(program)) {
         return run_helper(args);
+    }
+    if args.first().is_some_and(|program| mount_s3::is_called(program)) {
+        return mount_s3::run(&args);
     }
     let Parsed { args, matches, origins, warnings, file } = match parse(args) {
         Ok(parsed) => parsed,
@@ -43,7 +50,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
         Some(Command::Upgrade { dir, .. }) => upgrade::upgrade(dir.as_deref()).map(|()| ExitCode::SUCCESS),
-        Some(Command::Mount(mount)) => start(&mount, file, None),
+        Some(Command::Mount(mount)) => start(&mount, file, &Called::Plainly),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Config(args)) => show::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS),
@@ -61,17 +68,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             warden::run(daemon, id, holder).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::Probe { dir, user, group }) => Ok(probe::run(&dir, user.zip(group))),
-        None => start(&args.mount, file, None),
+        None => start(&args.mount, file, &Called::Plainly),
     };
-    result.unwrap_or_else(|error| {
-        let text = format!("{error:#}");
-        last_words(&text);
-        terminal::notice(&text);
-        if let Some(from) = origins.explain(&text) {
-            terminal::notice(&format!("note: {from}"));
-        }
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|error| fail(&error, &origins))
+}
+
+/// Says why nothing came of it, and where the value comes from that it is about.
+fn fail(error: &anyhow::Error, origins: &Origins) -> ExitCode {
+    let text = format!("{error:#}");
+    last_words(&text);
+    terminal::notice(&text);
+    if let Some(from) = origins.explain(&text) {
+        terminal::notice(&format!("note: {from}"));
+    }
+    ExitCode::FAILURE
 }
 
 fn parse(args: Vec<OsString>) -> Result<Parsed<Args>, clap::Error> {
@@ -93,7 +103,7 @@ fn run_helper(args: Vec<OsString>) -> ExitCode {
     for warning in &warnings {
         terminal::notice(warning);
     }
-    match start(&args.mount, file, Some(&helper)) {
+    match start(&args.mount, file, &Called::ByMount(helper)) {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(helper::FAILURE),
         Err(error) => {

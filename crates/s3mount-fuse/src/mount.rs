@@ -101,7 +101,7 @@ pub fn take_over(
     let mount =
         serve(fs, config, runtime, Some(inherited), session.mount.is_none(), |adapter, mut options| {
             if session.mount.is_none() {
-                options.acl = SessionACL::All;
+                options.acl = acl_of_device(config);
             }
             let place = dir.and_then(|dir| session.place(dir));
             let acl = options.acl;
@@ -133,13 +133,18 @@ pub fn serve_device(
 ) -> io::Result<Mount> {
     let keeps = fs.handover().is_some();
     serve(fs, config, runtime, None, true, |adapter, mut options| {
-        // The kernel knows from mount(2) who may use the mount, and asks for nobody else.
-        options.acl = SessionACL::All;
+        options.acl = acl_of_device(config);
         // Each thread wants a clone of the device, which starts as a newly opened one.
         options.clone_fd = File::options().read(true).write(true).open("/dev/fuse").is_ok();
         let (session, kept) = session(adapter, device, options, config, keeps)?;
         Ok(Started { session, kept, place: None })
     })
+}
+
+/// Whose requests are answered where another process has mounted. The kernel knows from mount(2) who may use the mount, and
+/// asks for nobody else. If that is everybody, this process can still refuse all but its own user and root.
+fn acl_of_device(config: &FuseConfig) -> SessionACL {
+    if config.allow_root { SessionACL::RootAndOwner } else { SessionACL::All }
 }
 
 /// The device and the handshake of a session that another daemon may take over.

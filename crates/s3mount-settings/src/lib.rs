@@ -8,5 +8,6 @@ pub mod flags;
 #[cfg(test)]
 mod for_tests;
 pub mod layers;
+pub mod mount_s3;
 pub mod resolved;
 pub mod show;

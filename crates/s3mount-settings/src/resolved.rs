@@ -161,11 +161,7 @@ impl Config {
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
-        target.check_flags(&[
-            ("--allow-root", args.allow_root),
-            ("--noexec", args.noexec),
-            ("--nonempty", args.nonempty),
-        ])?;
+        target.check_flags(&[("--noexec", args.noexec), ("--nonempty", args.nonempty)])?;
         let cache = cache::disk(args, &store, target.dir(), memory_limit_bytes, part_bytes)?;
         let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
         let kept = KeyFilter::new(

@@ -91,12 +91,24 @@ pub struct AccessArgs {
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
 
+    /// Text before s3mount's own in the User-Agent of all requests, by which logs of the store tell who has asked.
+    #[arg(long, value_name = "TEXT", value_parser = agent, help_heading = ACCESS, hide_short_help = true)]
+    pub(crate) user_agent_prefix: Option<String>,
+
     /// Network interface that the connections to the store use [default: the system's routes choose].
     ///
     /// Given several times, the connections use the interfaces in turn, so that a machine with several network cards
     /// has the bandwidth of all. Requests for credentials use the system's routes.
     #[arg(long, value_name = "INTERFACE", value_parser = interface, help_heading = ACCESS, hide_short_help = true)]
     pub(crate) bind: Vec<String>,
+}
+
+/// Checks that a text can be in a header.
+fn agent(text: &str) -> Result<String, String> {
+    let is_header = !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    is_header
+        .then(|| text.to_owned())
+        .ok_or_else(|| "not text for a header; write ASCII, such as team-a/1.0".to_owned())
 }
 
 /// Checks that there is a network interface of this name.
@@ -112,7 +124,13 @@ fn interface(name: &str) -> Result<String, String> {
 impl AccessArgs {
     /// Whether no flag is set.
     pub fn is_default(&self) -> bool {
-        let names = [&self.region, &self.endpoint_url, &self.profile, &self.expected_bucket_owner];
+        let names = [
+            &self.region,
+            &self.endpoint_url,
+            &self.profile,
+            &self.expected_bucket_owner,
+            &self.user_agent_prefix,
+        ];
         let is_set =
             names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some() || !self.bind.is_empty();
         let is_placed = self.addressing() != Addressing::Auto || self.variants() != Variants::default();

@@ -1,113 +1,51 @@
 //! The flags of other programs that mount buckets, and their equivalents here. Messages about unknown flags, and the
 //! page of the configuration, come from this table.
 //!
-//! The names are those of the public sources: mount-s3 (`mountpoint-s3/src/cli.rs`), goofys (`internal/flags.go`) and
+//! The names are those of the public sources: mount-s3 (see [`mount_s3`](super::mount_s3)), goofys (`internal/flags.go`) and
 //! gcsfuse (`cfg/params.yaml`, without the flags that it hides).
+
+use super::mount_s3::ROWS;
+use super::row::{Foreign, foreign, same};
 
 /// A program, and its flags.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
+    /// What the page says before the flags.
+    pub(crate) about: &'static str,
     pub(crate) flags: &'static [Foreign],
 }
 
-/// A flag of another program.
-#[derive(Clone, Copy)]
-pub(crate) struct Foreign {
-    /// The flag's name, without hyphens before it.
-    pub(crate) name: &'static str,
-    /// The flags that do the same here; empty if none does.
-    pub(crate) ours: &'static str,
-    /// How the two differ, or what to use instead.
-    pub(crate) note: &'static str,
-}
-
-const fn foreign(name: &'static str, ours: &'static str, note: &'static str) -> Foreign {
-    Foreign { name, ours, note }
-}
-
-/// A flag whose name and meaning are the same here.
-const fn same(name: &'static str) -> Foreign {
-    foreign(name, "", "")
-}
-
-const UNITS: &str = "sizes have units, such as 10GiB; a number alone is bytes";
 const UNIT_SIZE: &str = "with a unit, such as 10GiB";
 const SECONDS: &str = "in seconds, minimal or indefinite";
 const BOUNDED: &str = "reads are retried until --read-timeout";
 const FOLDERS: &str = "folders are always shown, with and without an object of their name";
 const AS_NEEDED: &str = "reads become parallel GETs by themselves, inside --memory-limit";
 
+/// What the page says of the program under the name of mount-s3.
+const AS_MOUNT_S3: &str = "\
+Called as `mount-s3`, s3mount takes the command line of mount-s3 as it is:
+
+```sh not-run: it needs root, and a bucket at AWS
+ln -s /usr/bin/s3mount /usr/local/bin/mount-s3
+mount-s3 my-bucket /mnt/data --cache /nvme --max-cache-size 100000
+```
+
+All flags of version 1.24 are read, with its units and its defaults: new files may be written, names are believed for a moment \
+unless there is a cache, `--max-cache-size` and `--memory-target` are MiB and part sizes bytes, and the first line that is \
+printed is its own. So are its form for /etc/fstab (by a second link, `mount.mount-s3`), `/dev/fd/N`, its exit codes, and \
+`MOUNTPOINT_LOG`. What has no effect, or another one, is told once, by its name. These differ: a cache is kept when the mount \
+ends; `--memory-target` is a hard limit, and without it a mount takes an eighth of the memory; uploads have a CRC-64/NVME; \
+`--incremental-upload` also lets programs change existing files; a size of parts is rounded to whole MiB, up to 64; and \
+`--max-threads` is at most 16. The settings of s3mount's own environment and file hold, where the command line says nothing.
+
+As `s3mount`, the flags of mount-s3 are these:";
+
 /// All programs of the table.
 pub(crate) const TOOLS: &[Tool] = &[
-    Tool {
-        name: "mount-s3",
-        flags: &[
-            foreign("prefix", "BUCKET/PREFIX", "--prefix works, too"),
-            same("region"),
-            same("endpoint-url"),
-            foreign("force-path-style", "--addressing path", ""),
-            same("transfer-acceleration"),
-            same("dual-stack"),
-            same("requester-pays"),
-            foreign("bucket-type", "", "the type follows from the bucket's name"),
-            same("no-sign-request"),
-            same("profile"),
-            same("read-only"),
-            same("storage-class"),
-            foreign("allow-delete", "--allow delete", "also lets programs write new files"),
-            foreign("allow-overwrite", "--allow overwrite", "without --allow nothing can be written"),
-            foreign("incremental-upload", "--allow overwrite", "existing files can then be appended to"),
-            foreign(
-                "auto-unmount",
-                "",
-                "the mount ends with the daemon; the next mount unmounts that of a killed daemon",
-            ),
-            same("allow-root"),
-            same("allow-other"),
-            foreign(
-                "maximum-throughput-gbps",
-                "--max-connections",
-                "windows grow as far as the store's latency requires",
-            ),
-            same("max-threads"),
-            foreign("memory-target", "--memory-limit", "a hard limit, with a unit, such as 2GiB"),
-            same("part-size"),
-            foreign("read-part-size", "--part-size", ""),
-            same("write-part-size"),
-            same("ca-bundle"),
-            same("uid"),
-            same("gid"),
-            same("dir-mode"),
-            same("file-mode"),
-            same("foreground"),
-            same("expected-bucket-owner"),
-            same("log-directory"),
-            foreign("log-metrics", "", "DIR/.s3mount/stats and DIR/.s3mount/metrics always have them"),
-            foreign("otlp-endpoint", "", "metrics go there each minute, by HTTP"),
-            foreign(
-                "otlp-export-interval",
-                "",
-                "OTEL_METRIC_EXPORT_INTERVAL in the environment, in milliseconds",
-            ),
-            same("debug"),
-            foreign("debug-crt", "--debug", "S3MOUNT_LOG=awscrt=trace has more"),
-            foreign("no-log", "", "S3MOUNT_LOG=off in the environment"),
-            foreign("cache", "", "the folder is kept, and later mounts use it again"),
-            foreign("metadata-ttl", "", "the default is 60 s, also without --cache"),
-            foreign("negative-metadata-ttl", "", "the default is 1 s"),
-            foreign("max-cache-size", "", UNITS),
-            foreign("cache-block-size", "", "blocks have the size of parts"),
-            foreign("cache-xz", "--shared-cache", "s3://BUCKET"),
-            foreign("user-agent-prefix", "", "the User-Agent is s3mount/VERSION"),
-            same("sse"),
-            same("sse-kms-key-id"),
-            foreign("upload-checksums", "", "the values are crc64nvme and none"),
-            foreign("infer-content-type", "--content-type auto", "the default"),
-            same("bind"),
-        ],
-    },
+    Tool { name: "mount-s3", about: AS_MOUNT_S3, flags: &ROWS },
     Tool {
         name: "goofys",
+        about: "",
         flags: &[
             foreign("cache", "", "catfs is not needed; give --cache DIR and --max-cache-size SIZE"),
             same("dir-mode"),
@@ -136,6 +74,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "gcsfuse",
+        about: "",
         flags: &[
             foreign("anonymous-access", "--no-sign-request", ""),
             foreign("app-name", "", "the User-Agent is s3mount/VERSION"),
@@ -235,17 +174,6 @@ pub(crate) const TOOLS: &[Tool] = &[
         ],
     },
 ];
-
-impl Foreign {
-    /// What there is here instead of the flag, as the end of a sentence.
-    pub(crate) fn instead(&self) -> String {
-        match (self.ours, self.note) {
-            ("", note) => format!("there is no such flag here: {note}"),
-            (ours, "") => format!("here it is {ours}"),
-            (ours, note) => format!("here it is {ours} ({note})"),
-        }
-    }
-}
 
 /// Says what a flag of another program is here. `name` has no hyphens before it. To be asked for names only that are
 /// no flags here.

@@ -19,7 +19,8 @@ const NO_SETTINGS: &[&str] = &["S3MOUNT_LOG"];
 const SEPARATOR: u8 = b':';
 
 /// The variables of the environment.
-pub(crate) type Variables = Vec<(OsString, OsString)>;
+/// The environment.
+pub type Variables = Vec<(OsString, OsString)>;
 
 /// The variable of the flag `name`.
 pub(crate) fn variable(name: &str) -> String {

@@ -149,7 +149,11 @@ fn tools(page: &mut String, command: &Command) {
             ours.filter(move |flag| flag.note.is_empty() != differs)
         };
         let same: Vec<_> = of_same_name(false).map(|flag| format!("`--{}`", flag.name)).collect();
-        line!(page, "\n### From {}\n\nThe same: {}.", tool.name, same.join(", "));
+        line!(page, "\n### From {}\n", tool.name);
+        if !tool.about.is_empty() {
+            line!(page, "{}\n", tool.about);
+        }
+        line!(page, "The same: {}.", same.join(", "));
         line!(page, "\n| {} | s3mount | |\n|---|---|---|", tool.name);
         for flag in of_same_name(true) {
             line!(page, "| `--{}` | the same name | {} |", flag.name, flag.note);

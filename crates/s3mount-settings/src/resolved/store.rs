@@ -39,6 +39,7 @@ pub struct Store {
     /// The file with the certificates to trust, if one is named.
     pub ca_bundle: Option<PathBuf>,
     network_interfaces: Vec<String>,
+    user_agent_prefix: Option<String>,
 }
 
 /// The region that the flag, the environment or the profile names, and which of them. `None` if none of them names a
@@ -144,6 +145,7 @@ impl Store {
             requester_pays: args.requester_pays,
             ca_bundle: ca_bundle(args).map(|(path, _)| std::path::absolute(path)).transpose()?,
             network_interfaces: args.bind.clone(),
+            user_agent_prefix: args.user_agent_prefix.clone(),
         })
     }
 
@@ -196,6 +198,7 @@ impl Store {
             requester_pays: false,
             ca_bundle: self.ca_bundle.clone(),
             network_interfaces: self.network_interfaces.clone(),
+            user_agent_prefix: self.user_agent_prefix.clone(),
         })
     }
 
@@ -232,6 +235,7 @@ impl Store {
             requester_pays,
             ca_bundle,
             network_interfaces: Vec::new(),
+            user_agent_prefix: None,
         }
     }
 
@@ -250,6 +254,7 @@ impl Store {
             ca_bundle,
             // Who cleans up may be another machine, with other interfaces.
             network_interfaces: _,
+            user_agent_prefix: _,
         } = self.clone();
         StoreAddress {
             bucket,
@@ -288,6 +293,11 @@ impl Store {
                 self.ca_bundle.as_deref(),
             )?
         };
+        let usual = CrtConfig::new(&self.bucket);
+        let user_agent = match &self.user_agent_prefix {
+            Some(prefix) => format!("{prefix} {}", usual.user_agent),
+            None => usual.user_agent.clone(),
+        };
         Ok(CrtConfig {
             region: self.region.clone(),
             endpoint_url: self.endpoint_url.clone(),
@@ -300,7 +310,8 @@ impl Store {
             max_connections,
             event_loops: 1,
             network_interfaces: self.network_interfaces.clone(),
-            ..CrtConfig::new(&self.bucket)
+            user_agent,
+            ..usual
         })
     }
 
@@ -312,6 +323,7 @@ impl Store {
             ("--profile", self.profile.clone().map(OsString::from)),
             ("--expected-bucket-owner", self.expected_bucket_owner.clone().map(OsString::from)),
             ("--ca-bundle", self.ca_bundle.clone().map(OsString::from)),
+            ("--user-agent-prefix", self.user_agent_prefix.clone().map(OsString::from)),
             ("--addressing", (self.addressing == Addressing::Virtual).then(|| "virtual".into())),
         ];
         let switches = [
