@@ -7,7 +7,7 @@ use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId
 use super::Draft;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
-use crate::{Intent, WriteError};
+use crate::WriteError;
 
 /// What is published, and where.
 #[derive(Clone, Debug)]
@@ -127,7 +127,8 @@ impl Draft {
         {
             return Ok(written);
         }
-        if self.is_small() {
+        // An upload that the bucket began by itself would be in no journal.
+        if self.is_small() && !self.shared.store.bucket.must_be_parts(key, self.size()) {
             self.put_whole(key, condition).await
         } else {
             self.put_parts(key, condition).await
@@ -167,22 +168,12 @@ impl Draft {
             let _permit = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;
             let bucket = &self.shared.store.bucket;
-            // Then it is an upload, whose id only the bucket knows.
-            let noted = match bucket.must_be_parts(key, size) {
-                true => {
-                    let begins = self.shared.beginning.read().await;
-                    let intent = Intent::Upload { key: key.to_owned(), id: None };
-                    Some((begins, self.shared.config.journal.note(self.shared.now(), intent)))
-                }
-                false => None,
-            };
             let written = match bucket.put(key, &body, &object, condition).await {
                 Err(error) if self.leaves_tags(&error) => {
                     bucket.put(key, &body, &self.beside().await?, condition).await
                 }
                 written => written,
             };
-            noted.into_iter().for_each(|(_begins, noted)| noted.done());
             (body, written?)
         };
         compare(key, body.checksum(), &written)?;
