@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -151,9 +152,33 @@ fn a_holder_that_is_asked_to_end_after_a_kill_has_all_published() {
         log.and_then(|mut log| log.write_all(b"a line")).expect("written");
     }
     kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
-    kill(holder_of(&world), Signal::SIGTERM).expect("it lives");
+    // Who is impatient asks twice, and asks the daemon that begins.
+    for _ in 0..2 {
+        kill(holder_of(&world), Signal::SIGTERM).expect("it lives");
+        daemon_of(&world).map(|daemon| kill(Pid::from_raw(daemon), Signal::SIGTERM));
+        thread::sleep(Duration::from_millis(20));
+    }
     wait_for_end(holder_of(&world));
     assert_eq!(mounts(world.mount.path()), 0);
     let stored = world.stored_below("");
     assert_eq!(stored.get("one").zip(stored.get("two")), Some((&b"a line".to_vec(), &b"a line".to_vec())));
+}
+
+/// The store takes its time for the copy, so that the daemon dies between the copy and the deletion.
+#[test]
+fn a_name_that_is_given_only_if_it_is_free_is_given_once() {
+    let world = world(&["--keep-alive", "--allow=all"]);
+    world.server.shape(Shape { first_byte: FirstByte::Fixed(300.0), ..Shape::fast() });
+    let rename = |to: &str| {
+        let (from, to) = (world.path("there"), world.path(to));
+        renameat2(AT_FDCWD, &from, AT_FDCWD, &to, RenameFlags::RENAME_NOREPLACE)
+    };
+    thread::scope(|scope| {
+        let renamed = scope.spawn(|| rename("free"));
+        wait_for("the copy", || world.server.stored(BUCKET, "free").is_some());
+        take_over(&world, Signal::SIGKILL);
+        assert_eq!(renamed.join().expect("it ends"), Ok(()));
+    });
+    assert_eq!(world.read("free"), b"bytes");
+    assert_eq!(world.stored_below("").keys().collect::<Vec<_>>(), ["free"]);
 }

@@ -33,7 +33,7 @@ use s3mount_system::terminal;
 
 use self::checks::Given;
 use self::fork::{Outcome, Role, daemonise, leave_terminal};
-use self::holder::Program;
+use self::holder::{ASKS_TO_END, Program};
 use self::keeper::Keeper;
 use crate::called::Called;
 
@@ -58,9 +58,14 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
         close_all_but(&kept.collect::<Vec<_>>());
     }
     let found = keeper::find()?;
-    // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end.
-    SigSet::empty().thread_set_mask()?;
     let (keeper, kept) = found.unzip();
+    // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end. One that goes on
+    // with a mount hears them once it can end it.
+    let mut blocked = SigSet::empty();
+    if kept.as_ref().is_some_and(Option::is_some) {
+        ASKS_TO_END.into_iter().for_each(|signal| blocked.add(signal));
+    }
+    blocked.thread_set_mask()?;
     let is_held = keeper.is_some();
     if config.keep_alive && !is_held {
         holder::check(&config)?;

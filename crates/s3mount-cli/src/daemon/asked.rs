@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use procfs::process::Process;
 use s3mount_fuse::Mount;
 use tokio::runtime::Runtime;
@@ -33,7 +34,7 @@ pub(super) struct Signals {
 impl Signals {
     /// From now on these signals are caught, and wait until they are polled. The program that started the
     /// daemon may have set some of them to be ignored, as `nohup` does, and a shell for background jobs.
-    /// These stay ignored.
+    /// These stay ignored. To be called by the first thread.
     pub(super) fn new(runtime: &Runtime) -> anyhow::Result<Self> {
         let ignored = Process::myself()?.status()?.sigign;
         let _inside = runtime.enter();
@@ -45,7 +46,10 @@ impl Signals {
             [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
         let heeded = kinds.into_iter().filter(|kind| ignored & 1 << (kind.as_raw_value() - 1) == 0);
         let end = heeded.map(signal).collect::<std::io::Result<_>>()?;
-        Ok(Self { end, make_way: signal(SignalKind::user_defined2())? })
+        let signals = Self { end, make_way: signal(SignalKind::user_defined2())? };
+        // What was sent while nobody could hear it is heard now.
+        SigSet::empty().thread_set_mask()?;
+        Ok(signals)
     }
 
     /// Returns whether the daemon is asked to make way for another one, and not to end the mount.

@@ -65,7 +65,8 @@ pub(crate) const REPLACE: u8 = 75;
 const FIRST: RawFd = 3;
 
 /// The signals that ask a daemon to end.
-const ASKS_TO_END: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+pub(super) const ASKS_TO_END: [Signal; 4] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// How to start a daemon.
 #[derive(Debug)]
@@ -143,10 +144,15 @@ impl Program {
         if let Some(score) = score {
             command.env(OOM_SCORE, score);
         }
+        // A daemon that goes on with a mount has what others have written: it must hear of its end, and not die of the signal.
+        let mut blocked = SigSet::empty();
+        if kept.len() > 1 {
+            ASKS_TO_END.into_iter().for_each(|signal| blocked.add(signal));
+        }
         // SAFETY: between fork and exec these calls allocate nothing and take no lock.
         unsafe {
             command.pre_exec(move || {
-                sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+                sigprocmask(SigmaskHow::SIG_SETMASK, Some(&blocked), None)?;
                 if covered.is_some_and(|folder| nix::libc::fchdir(folder) < 0) {
                     return Err(io::Error::last_os_error());
                 }
@@ -180,10 +186,8 @@ struct Told {
     files: BTreeMap<u64, OwnedFd>,
     mount: Option<MountId>,
     is_ready: bool,
-    /// The daemon that lives, or was the last one, serves the mount.
-    serves: bool,
-    /// How often the holder was asked to end.
-    asks: u32,
+    /// The holder was asked to end.
+    was_asked: bool,
     /// Only a daemon that has made way can be followed by another.
     only_planned: bool,
     /// The daemon that lives, or was the last one, makes way for another.
@@ -274,15 +278,22 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 return Err(error).with_context(|| format!("cannot start {}", program.path.display()));
             }
         };
-        (told.last_words, told.makes_way, told.serves) = (None, false, false);
+        if told.was_asked {
+            // It hears that once it serves the mount, and publishes what is left.
+            let _ = kill(daemon, Signal::SIGTERM);
+        }
+        (told.last_words, told.makes_way) = (None, false);
         let how = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
         let is_kept = told.device.is_some() && told.state.is_some() && is_there;
         let is_by_will = match how {
-            Ended::Exited(code) => code == 0 || told.asks > 0 && code != REPLACE,
-            // A daemon that is about to begin does not catch it yet.
-            Ended::Killed(signal) => ASKS_TO_END.contains(&signal),
-            Ended::Stuck => false,
+            Ended::Exited(code) => code == 0 || told.was_asked && code != REPLACE,
+            // The first daemon does not catch it yet when it is about to begin.
+            Ended::Killed(signal) if ASKS_TO_END.contains(&signal) => {
+                told.was_asked = true;
+                !is_kept
+            }
+            Ended::Killed(_) | Ended::Stuck => false,
         };
         let is_over = is_by_will || !is_kept;
         if told.only_planned && is_over && !is_by_will && is_there {
@@ -325,8 +336,8 @@ fn lower_oom_score() -> Option<String> {
 
 /// Waits until the daemon is dead. Returns how it has ended.
 ///
-/// A holder that is asked to end asks the daemon. If that is dead by then, or dies of something else, the next one is asked
-/// as soon as it serves the mount: it has what the programs have written and nobody has published yet.
+/// A holder that is asked to end asks the daemon. If that is dead by then, or dies of something else, the next one is asked:
+/// it has what the programs have written and nobody has published yet.
 fn watch(
     daemon: Pid,
     socket: &OwnedFd,
@@ -334,7 +345,6 @@ fn watch(
     told: &mut Told,
     ready: &mut impl FnMut(),
 ) -> anyhow::Result<Ended> {
-    let mut has_heard = false;
     loop {
         let mut polled =
             [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -344,26 +354,16 @@ fn watch(
         }
         while let Ok(Some(signal)) = signals.read_signal() {
             let Ok(signal) = Signal::try_from(signal.ssi_signo.cast_signed()) else { continue };
-            if signal == Signal::SIGUSR2 {
+            if signal != Signal::SIGCHLD {
+                told.was_asked |= signal != Signal::SIGUSR2;
                 // It fails for a daemon that has ended.
                 let _ = kill(daemon, signal);
-            } else if signal != Signal::SIGCHLD {
-                told.asks += 1;
-                // Who asks again does not want to wait for a daemon that begins.
-                if told.serves || !told.is_ready || told.asks > 1 {
-                    let _ = kill(daemon, signal);
-                    has_heard = true;
-                }
             }
         }
         let was_ready = told.is_ready;
         while listen(socket, told)? {}
         if told.is_ready && !was_ready {
             ready();
-        }
-        if told.asks > 0 && told.serves && !has_heard {
-            let _ = kill(daemon, Signal::SIGTERM);
-            has_heard = true;
         }
         // Daemons whose threads waited in the kernel end later than they count as dead.
         loop {
@@ -444,8 +444,7 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
             Some((LAST_WORDS, words)) => told.last_words = Some(words.to_owned()),
             Some(("FDSTORE" | "FDSTOREREMOVE", _)) | None => {}
             Some((name, value)) => {
-                told.serves |= (name, value) == ("READY", "1");
-                told.is_ready |= told.serves;
+                told.is_ready |= (name, value) == ("READY", "1");
                 states.push(line);
             }
         }

@@ -108,6 +108,10 @@ impl Filesystem {
         let error = match self.rename(from, to, keeps_target).await {
             // The store may also tell it later, where it was still doing what the daemon before has sent.
             Err(error) if matches!(error.errno(), libc::ENOENT | libc::ESTALE) => error,
+            // The daemon before has made the copy, and has not deleted the object that it is of.
+            Err(FsError::Exists) if keeps_target && self.is_copied(from, to).await => {
+                return self.rename(from, to, false).await;
+            }
             renamed => return renamed,
         };
         let prefix = self.inodes.prefix(from.parent)?;
@@ -145,6 +149,16 @@ impl Filesystem {
 }
 
 impl Filesystem {
+    /// Whether two names have the same bytes.
+    async fn is_copied(&self, from: Place<'_>, to: Place<'_>) -> bool {
+        let (Ok(before), Ok(now)) = (self.inodes.prefix(from.parent), self.inodes.prefix(to.parent)) else {
+            return false;
+        };
+        let found = (self.namespace.get(&before, from.name).await, self.namespace.get(&now, to.name).await);
+        let (Ok((Target::File(source), _)), Ok((Target::File(copy), _))) = found else { return false };
+        (source.object.etag(), source.size) == (copy.object.etag(), copy.size)
+    }
+
     /// The inode, and the handle, that the daemon before has opened for this very request, which comes again.
     pub(super) fn opened_before(self: &Arc<Self>, opener: &Opener) -> Option<(InodeNo, Opened)> {
         let handle = lock(&self.writing.opened_before).remove(&opener.request)?;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Written};
 
 use super::Draft;
+use crate::WriteError;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
-use crate::WriteError;
 
 /// What is published, and where.
 #[derive(Clone, Debug)]

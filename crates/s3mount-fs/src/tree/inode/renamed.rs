@@ -111,6 +111,10 @@ impl InodeTable {
     pub(crate) fn rename(&self, from: (InodeNo, &str), to: (InodeNo, &str), renamed: Renamed<'_>) {
         let mut tables = self.lock();
         self.renames.fetch_add(1, Ordering::Relaxed);
+        if matches!(renamed, Renamed::Folder) && tables.newest(from.0, from.1).is_none() {
+            // The daemon before has moved it already, and this rename comes again.
+            return;
+        }
         // The former inode of the new name has no name any more.
         tables.remove_newest(to.0, to.1);
         let Some(ino) = tables.newest(from.0, from.1) else { return };
@@ -202,6 +206,19 @@ mod tests {
             Some(Node::File(file)) => (file.object.key().to_owned(), file.object.etag().as_str().to_owned()),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_folder_that_has_its_new_name_already_keeps_it() {
+        let table = table();
+        let folder = table.lookup_or_insert(ROOT, "p/", "a", &Target::Directory).ino;
+        let inner = table.lookup_or_insert(folder, "p/a/", "b", &Target::Directory).ino;
+        table.rename((ROOT, "a"), (ROOT, "z"), Renamed::Folder);
+        // It comes again, as after the end of a daemon that has not answered.
+        table.rename((ROOT, "a"), (ROOT, "z"), Renamed::Folder);
+        table.rename((ROOT, "z"), (ROOT, "y"), Renamed::Folder);
+        assert_eq!(&*table.prefix(inner).expect("a folder"), "p/y/b/");
+        assert_eq!(table.lookup_or_insert(ROOT, "p/", "y", &Target::Directory).ino, folder);
     }
 
     #[test]
