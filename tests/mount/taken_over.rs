@@ -53,6 +53,20 @@ fn times_and_links_are_right_after_a_takeover() {
     assert!(Command::new("touch").arg(world.path("there")).status().expect("touch").success());
     let touched = fs::metadata(world.path("there")).expect("a file").modified().expect("a time");
     assert!(touched + Duration::from_secs(1) > before, "{touched:?} is before {before:?}");
+    // A file that a later daemon has written, too.
+    let secret = || {
+        let file = File::create(world.path("secret")).expect("a file");
+        file.set_permissions(fs::Permissions::from_mode(0o600)).expect("kept");
+    };
+    secret();
+    take_over(&world, Signal::SIGKILL);
+    secret();
+    wait_for("its attributes are stored", || {
+        let stored = world.server.stored(BUCKET, "secret");
+        stored.is_some_and(|stored| stored.beside.metadata.iter().any(|(_, value)| value == "33152"))
+    });
+    assert_eq!(upgrade(&world), (true, String::new()));
+    assert_eq!(fs::metadata(world.path("secret")).expect("a file").mode() & 0o777, 0o600);
 }
 
 #[test]

@@ -52,6 +52,34 @@ impl Filesystem {
         self.attributes.kept.is_some()
     }
 
+    /// Whether [`getattr`](Self::getattr) has all attributes of an inode. It has not where the daemon before has given the
+    /// kernel an inode, and this one has not asked the store for its attributes yet.
+    pub fn knows_attributes(&self, ino: InodeNo) -> bool {
+        self.attributes.kept.is_none() || self.inodes.has_found(ino)
+    }
+
+    /// As [`getattr`](Self::getattr), and asks the store for attributes that are not known. Those that it does not tell are
+    /// those of the flags.
+    ///
+    /// # Errors
+    /// Those of `getattr`.
+    pub async fn ask_attributes(&self, ino: InodeNo) -> Result<Attr, FsError> {
+        if let Some(attrs) = &self.attributes.kept
+            && !self.inodes.has_found(ino)
+            && let Some(Node::File(version)) = self.inodes.node(ino)
+        {
+            if attrs.get(&version).is_none()
+                && let Err(error) = self.namespace.in_time(attrs.ask(&version)).await
+            {
+                tracing::debug!(key = version.object.key(), %error, "the attributes are not known");
+            }
+            if let Some(found) = attrs.get(&version) {
+                self.inodes.note_found(ino, &version, found);
+            }
+        }
+        self.getattr(ino)
+    }
+
     /// Asks the store for the attributes of a version before the kernel gets its inode. Returns whether they are known.
     pub(super) async fn ask_attr(
         &self,
@@ -171,7 +199,7 @@ impl Filesystem {
     /// version by now; those of the store.
     pub async fn set_attributes(self: Arc<Self>, ino: InodeNo, change: AttrChange) -> Result<Attr, FsError> {
         let Some(attrs) = self.attributes.kept.clone() else { return self.getattr(ino) };
-        let shown = self.getattr(ino)?;
+        let shown = self.ask_attributes(ino).await?;
         let config = &self.config;
         let change = change.beyond(shown, config.file_mode, config.uid, config.gid);
         match self.inodes.node(ino) {

@@ -16,8 +16,23 @@ const MOUNT_BYTES: u64 = 1 << 50;
 const MAX_NAME_BYTES: u32 = 255;
 
 impl Adapter {
-    pub(super) fn on_getattr(&self, ino: INodeNo, reply: ReplyAttr) {
+    pub(super) fn on_getattr(&self, req: &Request, ino: INodeNo, reply: ReplyAttr) {
         let request = self.pending(Operation::Getattr);
+        if !self.fs.knows_attributes(fs_inode(ino)) {
+            let (fs, reply) = (self.fs.clone(), self.share(reply));
+            self.answer(req, None, &reply.clone(), async move {
+                let found = fs.ask_attributes(fs_inode(ino)).await;
+                let Some(reply) = reply.take() else { return };
+                match found {
+                    Ok(attr) => {
+                        reply.attr(&attr.ttl, &file_attr(attr, &fs));
+                        request.done();
+                    }
+                    Err(error) => reply.error(request.errno(ino, &error)),
+                }
+            });
+            return;
+        }
         match self.fs.getattr(fs_inode(ino)) {
             Ok(attr) => {
                 reply.attr(&attr.ttl, &file_attr(attr, &self.fs));

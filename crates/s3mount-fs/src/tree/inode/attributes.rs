@@ -59,6 +59,15 @@ impl InodeTable {
         self.lock().versions.get(&ino).is_none_or(|known| known.found.is_some())
     }
 
+    /// Notes the attributes of a version that was restored without them.
+    pub(crate) fn note_found(&self, ino: InodeNo, file: &File, found: CachedAttr) {
+        let mut tables = self.lock();
+        let known = tables.versions.get_mut(&ino);
+        if let Some(known) = known.filter(|known| known.etag() == file.object.etag().as_str()) {
+            known.found = Some(Box::new(found));
+        }
+    }
+
     /// A copy of a version onto itself changed its attributes: the version is `file` now. Until the guard is dropped,
     /// a page that shows the former version outdates no inode.
     #[must_use]
