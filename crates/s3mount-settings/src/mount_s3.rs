@@ -75,7 +75,7 @@ fn argument(flag: &Flag) -> Arg {
         Takes::Texts(value) => {
             arg.value_name(value).value_parser(OsStringValueParser::new()).action(ArgAction::Append)
         }
-        Takes::Number(unit) => arg.value_name(unit).value_parser(value_parser!(u64)),
+        Takes::Number(unit, least) => arg.value_name(unit).value_parser(value_parser!(u64).range(least..)),
         Takes::OneOf(words) => arg.value_parser(words.to_vec()),
     };
     let conflicts = CONFLICTS.iter().filter(|(one, _)| *one == name).flat_map(|(_, others)| others.iter());
@@ -161,7 +161,7 @@ impl Line<'_> {
             Takes::Text(_) | Takes::Texts(_) => {
                 self.matches.get_many(name).into_iter().flatten().cloned().collect()
             }
-            Takes::Number(_) => {
+            Takes::Number(..) => {
                 self.number(name).map(|number| number.to_string().into()).into_iter().collect()
             }
             Takes::OneOf(_) => self.word(name).map(OsString::from).into_iter().collect(),
@@ -183,7 +183,7 @@ impl Line<'_> {
     /// The number that a flag is given, if it takes one.
     fn number_of(&self, flag: &Flag) -> u64 {
         match flag.takes {
-            Takes::Number(_) => self.number(flag.row.name).unwrap_or_default(),
+            Takes::Number(..) => self.number(flag.row.name).unwrap_or_default(),
             _ => 0,
         }
     }
@@ -208,6 +208,18 @@ impl Line<'_> {
             Some("off") => self.push("upload-checksums", "none"),
             Some("crc32c") => {
                 self.told.push("--upload-checksums crc32c becomes crc64nvme, which s3mount sends".to_owned());
+            }
+            _ => {}
+        }
+        let key = self.text("sse-kms-key-id").map(OsStr::to_string_lossy);
+        match (self.word("sse"), key) {
+            (Some("AES256"), Some(_)) => {
+                return Err("--sse-kms-key-id has no use with --sse AES256".to_owned());
+            }
+            (_, Some(key)) if !(key.starts_with("arn:") && key.contains(":key")) => {
+                return Err(format!(
+                    "--sse-kms-key-id {key:?} is not the ARN of a key, as mount-s3 takes it"
+                ));
             }
             _ => {}
         }

@@ -35,8 +35,10 @@ unless there is a cache, `--max-cache-size` and `--memory-target` are MiB and pa
 printed is its own. So are its form for /etc/fstab (by a second link, `mount.mount-s3`), `/dev/fd/N`, its exit codes, and \
 `MOUNTPOINT_LOG`. What has no effect, or another one, is told once, by its name. These differ: a cache is kept when the mount \
 ends; `--memory-target` is a hard limit, and without it a mount takes an eighth of the memory; uploads have a CRC-64/NVME; \
-`--incremental-upload` also lets programs change existing files; a size of parts is rounded to whole MiB, up to 64; and \
-`--max-threads` is at most 16. The settings of s3mount's own environment and file hold, where the command line says nothing.
+`--incremental-upload` also lets programs change existing files; a size of parts is rounded to whole MiB, up to 64; \
+`--max-threads` is at most 16; files can be written in any order, read while they are written, and changed in place with \
+`--allow-overwrite`; `--allow-delete` lets programs rename them, too, by copies; /proc/mounts names the bucket; and SIGUSR2 \
+does not change the log. The settings of s3mount's own environment and file hold, where the command line says nothing.
 
 As `s3mount`, the flags of mount-s3 are these:";
 
