@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use s3mount_testkit::{FirstByte, Shape, TestS3};
 use tempfile::TempDir;
 
-use crate::takeover::{daemon_of, take_over, upgrade};
+use crate::takeover::{daemon_of, holder_of, take_over, upgrade, wait_for_end};
 use crate::world::{BUCKET, World, mounts, wait_for};
 
 /// How long a program may take to end that was killed.
@@ -127,18 +127,6 @@ fn a_program_can_be_killed_while_the_next_daemon_has_no_store() {
     assert!(since.elapsed() < PATIENCE, "the last FLUSH needs no store");
     world.server.thaw();
     assert_eq!(world.read("there"), b"bytes");
-}
-
-/// The process that was started, which keeps the mount.
-fn holder_of(world: &World) -> Pid {
-    Pid::from_raw(world.mount.pid().cast_signed())
-}
-
-/// Waits for the end of a process that nobody waits for.
-fn wait_for_end(pid: Pid) {
-    wait_for("the end of the holder", || {
-        fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
-    });
 }
 
 /// The kernel gives the numbers of a mount that is gone to the next one.

@@ -460,12 +460,21 @@ fn without_resend(flags: &[&str]) -> World {
     })
 }
 
+/// The process that was started, which keeps the mount.
+pub(crate) fn holder_of(world: &World) -> Pid {
+    Pid::from_raw(world.mount.pid().cast_signed())
+}
+
+/// Waits for the end of a process that nobody waits for.
+pub(crate) fn wait_for_end(pid: Pid) {
+    wait_for("its end", || {
+        fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
 /// Waits for the holder's end, and returns what was said until then.
 fn last_words(world: &World) -> String {
-    let holder = world.mount.pid();
-    wait_for("the end of the holder", || {
-        fs::read_to_string(format!("/proc/{holder}/stat")).map_or(true, |stat| stat.contains(") Z "))
-    });
+    wait_for_end(holder_of(world));
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
     assert!(!mounts.contains(&world.mount.path().display().to_string()), "nothing is left");
     world.mount.stderr()

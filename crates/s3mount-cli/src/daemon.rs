@@ -25,7 +25,6 @@ pub(crate) use self::keeper::{STATE, kept_settings, last_words};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nix::sys::signal::SigSet;
 use s3mount_settings::flags::mount::MountArgs;
 use s3mount_settings::resolved::Config;
 use s3mount_system::descriptors::close_all_but;
@@ -33,7 +32,7 @@ use s3mount_system::terminal;
 
 use self::checks::Given;
 use self::fork::{Outcome, Role, daemonise, leave_terminal};
-use self::holder::{ASKS_TO_END, Program};
+use self::holder::{Program, blocked_at_start};
 use self::keeper::Keeper;
 use crate::called::Called;
 
@@ -59,13 +58,9 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
     }
     let found = keeper::find()?;
     let (keeper, kept) = found.unzip();
-    // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end. One that goes on
-    // with a mount hears them once it can end it.
-    let mut blocked = SigSet::empty();
-    if kept.as_ref().is_some_and(Option::is_some) {
-        ASKS_TO_END.into_iter().for_each(|signal| blocked.add(signal));
-    }
-    blocked.thread_set_mask()?;
+    // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end.
+    let goes_on = kept.as_ref().is_some_and(Option::is_some);
+    blocked_at_start(goes_on).thread_set_mask()?;
     let is_held = keeper.is_some();
     if config.keep_alive && !is_held {
         holder::check(&config)?;

@@ -108,7 +108,7 @@ impl Mount {
             };
             let busy = match made {
                 Ok(how) => {
-                    // The ids are worth a moment, and no more. Those that are missing are told to be.
+                    // The ids are worth a moment, and no more.
                     let uploads = timeout(UPLOADS_LIMIT, self.fs.stop_uploads()).await.unwrap_or_default();
                     return Ok(MadeWay { _how: how, _uploads: uploads });
                 }

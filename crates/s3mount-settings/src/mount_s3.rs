@@ -156,35 +156,23 @@ impl Line<'_> {
     fn add(&mut self, flag: &Flag) {
         let name = flag.row.name;
         let values: Vec<OsString> = match flag.takes {
-            Takes::Nothing if self.has(name) => vec![OsString::new()],
-            Takes::Nothing => Vec::new(),
-            Takes::Text(_) | Takes::Texts(_) => {
-                self.matches.get_many(name).into_iter().flatten().cloned().collect()
-            }
-            Takes::Number(..) => {
-                self.number(name).map(|number| number.to_string().into()).into_iter().collect()
-            }
-            Takes::OneOf(_) => self.word(name).map(OsString::from).into_iter().collect(),
+            Takes::Nothing => self.has(name).then(OsString::new).into_iter().collect(),
+            _ => self.matches.get_raw(name).into_iter().flatten().map(OsStr::to_owned).collect(),
         };
+        // Only of a flag that takes a number.
+        let number = |line: &Self| line.number(name).unwrap_or_default();
         for value in values {
-            let number = self.number_of(flag);
             match flag.becomes {
                 Becomes::Same if flag.takes == Takes::Nothing => self.switch(name),
                 Becomes::Same => self.push(name, value),
-                Becomes::Mib(ours) => self.push(ours, format!("{number}MiB")),
-                Becomes::AtMost(most) => self.push(name, number.min(most).to_string()),
-                Becomes::Parts(parts) => parts.iter().for_each(|part| self.add_part(name, number, part)),
+                Becomes::Mib(ours) => self.push(ours, format!("{}MiB", number(self))),
+                Becomes::AtMost(most) => self.push(name, number(self).min(most).to_string()),
+                Becomes::Parts(parts) => {
+                    parts.iter().for_each(|part| self.add_part(name, number(self), part));
+                }
                 Becomes::Told => self.told.push(format!("--{name} has no effect here: {}", flag.row.note)),
                 Becomes::Together | Becomes::Nothing => {}
             }
-        }
-    }
-
-    /// The number that a flag is given, if it takes one.
-    fn number_of(&self, flag: &Flag) -> u64 {
-        match flag.takes {
-            Takes::Number(..) => self.number(flag.row.name).unwrap_or_default(),
-            _ => 0,
         }
     }
 

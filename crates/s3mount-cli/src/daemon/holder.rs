@@ -65,8 +65,13 @@ pub(crate) const REPLACE: u8 = 75;
 const FIRST: RawFd = 3;
 
 /// The signals that ask a daemon to end.
-pub(super) const ASKS_TO_END: [Signal; 4] =
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+const ASKS_TO_END: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// The signals that a daemon does not hear at first. One that `goes_on` with a mount has what others have written: it must
+/// hear that it is asked to end, once it can, and not die of the signal.
+pub(super) fn blocked_at_start(goes_on: bool) -> SigSet {
+    ASKS_TO_END.into_iter().filter(|_| goes_on).collect()
+}
 
 /// How to start a daemon.
 #[derive(Debug)]
@@ -144,11 +149,7 @@ impl Program {
         if let Some(score) = score {
             command.env(OOM_SCORE, score);
         }
-        // A daemon that goes on with a mount has what others have written: it must hear of its end, and not die of the signal.
-        let mut blocked = SigSet::empty();
-        if kept.len() > 1 {
-            ASKS_TO_END.into_iter().for_each(|signal| blocked.add(signal));
-        }
+        let blocked = blocked_at_start(kept.len() > 1);
         // SAFETY: between fork and exec these calls allocate nothing and take no lock.
         unsafe {
             command.pre_exec(move || {
@@ -256,8 +257,7 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
     // What the program that started this one ignores, as nohup does, stays ignored.
     let ignored = Process::myself()?.status()?.sigign;
     let heeded = ASKS_TO_END.into_iter().filter(|signal| ignored & 1 << (*signal as i32 - 1) == 0);
-    let mut signals = SigSet::empty();
-    heeded.chain([Signal::SIGUSR2, Signal::SIGCHLD]).for_each(|signal| signals.add(signal));
+    let signals: SigSet = heeded.chain([Signal::SIGUSR2, Signal::SIGCHLD]).collect();
     // No other signal ends this process, either.
     SigSet::all().thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;

@@ -1,6 +1,7 @@
 //! Attributes of files and directories, and of the mount.
 
 use fuser::{INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
+use s3mount_fs::{Attr, Filesystem, FsError};
 
 use super::Adapter;
 use super::convert::{file_attr, fs_inode};
@@ -18,28 +19,23 @@ const MAX_NAME_BYTES: u32 = 255;
 impl Adapter {
     pub(super) fn on_getattr(&self, req: &Request, ino: INodeNo, reply: ReplyAttr) {
         let request = self.pending(Operation::Getattr);
-        if !self.fs.knows_attributes(fs_inode(ino)) {
-            let (fs, reply) = (self.fs.clone(), self.share(reply));
-            self.answer(req, None, &reply.clone(), async move {
-                let found = fs.ask_attributes(fs_inode(ino)).await;
-                let Some(reply) = reply.take() else { return };
-                match found {
-                    Ok(attr) => {
-                        reply.attr(&attr.ttl, &file_attr(attr, &fs));
-                        request.done();
-                    }
-                    Err(error) => reply.error(request.errno(ino, &error)),
-                }
-            });
-            return;
-        }
-        match self.fs.getattr(fs_inode(ino)) {
+        let tell = move |fs: &Filesystem, reply: ReplyAttr, found: Result<Attr, FsError>| match found {
             Ok(attr) => {
-                reply.attr(&attr.ttl, &file_attr(attr, &self.fs));
+                reply.attr(&attr.ttl, &file_attr(attr, fs));
                 request.done();
             }
             Err(error) => reply.error(request.errno(ino, &error)),
+        };
+        if self.fs.knows_attributes(fs_inode(ino)) {
+            return tell(&self.fs, reply, self.fs.getattr(fs_inode(ino)));
         }
+        let (fs, reply) = (self.fs.clone(), self.share(reply));
+        self.answer(req, None, &reply.clone(), async move {
+            let found = fs.ask_attributes(fs_inode(ino)).await;
+            if let Some(reply) = reply.take() {
+                tell(&fs, reply, found);
+            }
+        });
     }
 
     pub(super) fn on_readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {

@@ -19,7 +19,6 @@ const NO_SETTINGS: &[&str] = &["S3MOUNT_LOG"];
 const SEPARATOR: u8 = b':';
 
 /// The variables of the environment.
-/// The environment.
 pub type Variables = Vec<(OsString, OsString)>;
 
 /// The variable of the flag `name`.
