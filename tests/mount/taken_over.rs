@@ -144,8 +144,8 @@ fn a_holder_that_ends_takes_down_no_other_mount() {
     assert_eq!(fs::read(other.path().join("there")).expect("it is mounted"), b"bytes");
 }
 
-#[test]
-fn a_holder_that_is_asked_to_end_after_a_kill_has_all_published() {
+/// Kills a daemon that has not published yet what `close` has left to it. Then `end` ends the mount.
+fn all_is_published_by(end: impl FnOnce(&World)) {
     let spool = TempDir::new().expect("a folder");
     let spool = spool.path().display().to_string();
     let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool, "--append-delay", "100s"]);
@@ -153,17 +153,36 @@ fn a_holder_that_is_asked_to_end_after_a_kill_has_all_published() {
         let log = OpenOptions::new().append(true).create(true).open(world.path(name));
         log.and_then(|mut log| log.write_all(b"a line")).expect("written");
     }
+    let holder = holder_of(&world);
+    // No other daemon begins before `end` has begun.
+    kill(holder, Signal::SIGSTOP).expect("it lives");
     kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
-    // Who is impatient asks twice, and asks the daemon that begins.
-    for _ in 0..2 {
-        kill(holder_of(&world), Signal::SIGTERM).expect("it lives");
-        daemon_of(&world).map(|daemon| kill(Pid::from_raw(daemon), Signal::SIGTERM));
-        thread::sleep(Duration::from_millis(20));
-    }
-    wait_for_end(holder_of(&world));
+    end(&world);
+    wait_for_end(holder);
     assert_eq!(mounts(world.mount.path()), 0);
     let stored = world.stored_below("");
     assert_eq!(stored.get("one").zip(stored.get("two")), Some((&b"a line".to_vec(), &b"a line".to_vec())));
+}
+
+#[test]
+fn a_holder_that_is_asked_to_end_after_a_kill_has_all_published() {
+    all_is_published_by(|world| {
+        kill(holder_of(world), Signal::SIGCONT).expect("it lives");
+        // Who is impatient asks twice, and asks the daemon that begins.
+        for _ in 0..2 {
+            kill(holder_of(world), Signal::SIGTERM).expect("it lives");
+            daemon_of(world).map(|daemon| kill(Pid::from_raw(daemon), Signal::SIGTERM));
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+#[test]
+fn a_mount_that_is_unmounted_while_it_has_no_daemon_has_all_published() {
+    all_is_published_by(|world| {
+        umount2(world.mount.path(), MntFlags::empty()).expect("nobody uses it");
+        kill(holder_of(world), Signal::SIGCONT).expect("it lives");
+    });
 }
 
 /// The store takes its time for the copy, so that the daemon dies between the copy and the deletion.

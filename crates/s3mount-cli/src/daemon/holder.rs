@@ -284,8 +284,8 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
         }
         (told.last_words, told.makes_way) = (None, false);
         let how = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
-        let is_there = told.mount.is_none_or(|id| by_id(id).is_some());
-        let is_kept = told.device.is_some() && told.state.is_some() && is_there;
+        // A mount that was unmounted meanwhile is gone on with, too: what the spool has for its files is to be published.
+        let is_kept = told.device.is_some() && told.state.is_some();
         let is_by_will = match how {
             Ended::Exited(code) => code == 0 || told.was_asked && code != REPLACE,
             // The first daemon does not catch it yet when it is about to begin.
@@ -296,7 +296,8 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
             Ended::Killed(_) | Ended::Stuck => false,
         };
         let is_over = is_by_will || !is_kept;
-        if told.only_planned && is_over && !is_by_will && is_there {
+        let is_there = || told.mount.is_none_or(|id| by_id(id).is_some());
+        if told.only_planned && is_over && !is_by_will && is_there() {
             let end = told.end_of_daemon(how);
             let why = format!(
                 "the daemon {end}; on a kernel before Linux 6.9, another one goes on only after `s3mount upgrade`"
