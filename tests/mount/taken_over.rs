@@ -185,6 +185,18 @@ fn a_mount_that_is_unmounted_while_it_has_no_daemon_has_all_published() {
     });
 }
 
+#[test]
+fn a_daemon_that_ends_by_its_own_will_is_followed_by_none() {
+    let world = world(&["--keep-alive", "--allow=all"]);
+    let mut file = File::create(world.path("open")).expect("made");
+    file.write_all(b"bytes that are lost: so the daemon ends with an error").expect("written");
+    let holder = holder_of(&world);
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGTERM).expect("it lives");
+    // While the file is open.
+    wait_for_end(holder);
+    assert_eq!(mounts(world.mount.path()), 0);
+}
+
 /// The store takes its time for the copy, so that the daemon dies between the copy and the deletion.
 #[test]
 fn a_name_that_is_given_only_if_it_is_free_is_given_once() {

@@ -220,7 +220,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has the mount not kept any more: no other daemon can go on with it if this one is killed.
+    /// Has the mount not kept any more: no other daemon goes on with it, however this one ends.
     pub(crate) fn forget(&self) {
         for name in [DEVICE, STATE] {
             manager::tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));

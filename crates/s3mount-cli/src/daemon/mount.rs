@@ -259,6 +259,10 @@ pub(crate) fn mount(
         warden::dismiss(warden);
     }
     let result = result.and(end_writes(&runtime, &fs, config.read_timeout));
+    if let Some(keeper) = keeper {
+        // All is done that another daemon could do.
+        keeper.forget();
+    }
     journal.close();
     if let Some(exporter) = exporter {
         runtime.block_on(exporter.finish());
