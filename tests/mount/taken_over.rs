@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{FirstByte, Shape, TestS3};
 use tempfile::TempDir;
 
-use crate::takeover::{daemon_of, holder_of, take_over, upgrade, wait_for_end};
+use crate::takeover::{daemon_of, holder_of, take_over, upgrade, upgrade_at, wait_for_end};
 use crate::world::{BUCKET, World, mounts, wait_for};
 
 /// How long a program may take to end that was killed.
@@ -195,6 +195,71 @@ fn a_daemon_that_ends_by_its_own_will_is_followed_by_none() {
     // While the file is open.
     wait_for_end(holder);
     assert_eq!(mounts(world.mount.path()), 0);
+}
+
+/// The kernel forgets the inode of a file that nobody has open when it drops the name, or when memory is short.
+#[test]
+fn a_file_that_the_kernel_has_forgotten_keeps_what_close_has_left() {
+    let spool = TempDir::new().expect("a folder");
+    let spool = spool.path().display().to_string();
+    let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool, "--append-delay", "100s"]);
+    let log = OpenOptions::new().append(true).open(world.path("there"));
+    log.and_then(|mut log| log.write_all(b", and a line")).expect("written");
+    // That of names and inodes.
+    fs::write("/proc/sys/vm/drop_caches", "2").expect("root");
+    take_over(&world, Signal::SIGKILL);
+    assert_eq!(world.read("there"), b"bytes, and a line");
+}
+
+#[test]
+fn an_upgrade_gives_up_no_daemon_that_another_one_could_not_follow() {
+    let folder = TempDir::new().expect("a folder");
+    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+    fs::create_dir(&before).expect("a folder");
+    let socket = before.join("socket").display().to_string();
+    let world = world(&["--keep-alive", "--control-socket", &socket]);
+    let daemon = daemon_of(&world);
+    fs::rename(&before, &after).expect("moved");
+    let (is_done, said) = upgrade(&world);
+    assert!(!is_done && said.contains("--control-socket: the folder"), "{said}");
+    assert_eq!((daemon_of(&world), world.read("there").as_slice()), (daemon, &b"bytes"[..]));
+    fs::rename(&after, &before).expect("moved back");
+    assert_eq!(upgrade(&world), (true, String::new()));
+}
+
+#[test]
+fn a_daemon_that_has_no_client_of_its_store_ends_when_it_is_asked() {
+    let folder = TempDir::new().expect("a folder");
+    let bundle = folder.path().join("bundle.pem");
+    fs::copy("/etc/ssl/certs/ca-certificates.crt", &bundle).expect("the package ca-certificates");
+    let world = world(&["--keep-alive", "--ca-bundle", &bundle.display().to_string()]);
+    let holder = holder_of(&world);
+    fs::remove_file(&bundle).expect("removed");
+    kill(Pid::from_raw(daemon_of(&world).expect("a daemon")), Signal::SIGKILL).expect("it lives");
+    kill(holder, Signal::SIGTERM).expect("it lives");
+    wait_for_end(holder);
+    assert_eq!(mounts(world.mount.path()), 0);
+}
+
+/// A mount below a folder that is moved has another path from then on, and a bind mount another number.
+#[test]
+fn a_mount_is_upgraded_wherever_it_shows() {
+    let world = world(&["--keep-alive"]);
+    let bound = TempDir::new().expect("a folder");
+    let none: Option<&str> = None;
+    mount(Some(world.mount.path()), bound.path(), none, MsFlags::MS_BIND, none).expect("a bind mount");
+    let upgraded = upgrade_at(bound.path());
+    umount2(bound.path(), MntFlags::MNT_DETACH).expect("unmounted");
+    assert_eq!(upgraded, (true, String::new()));
+    assert_eq!(world.read("there"), b"bytes");
+    let (dir, above) = (world.mount.path(), world.mount.path().parent().expect("a folder"));
+    let elsewhere = above.with_extension("elsewhere");
+    fs::rename(above, &elsewhere).expect("moved");
+    let moved = elsewhere.join(dir.file_name().expect("a name"));
+    let upgraded = [upgrade_at(&moved), upgrade_at(&moved)];
+    fs::rename(&elsewhere, above).expect("moved back");
+    assert_eq!(upgraded, [(true, String::new()), (true, String::new())]);
+    assert_eq!(world.read("there"), b"bytes");
 }
 
 /// The store takes its time for the copy, so that the daemon dies between the copy and the deletion.

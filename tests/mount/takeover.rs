@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -44,8 +45,12 @@ pub(crate) fn take_over(world: &World, signal: Signal) {
 }
 
 pub(crate) fn upgrade(world: &World) -> (bool, String) {
+    upgrade_at(world.mount.path())
+}
+
+pub(crate) fn upgrade_at(dir: &Path) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
-    command.arg("upgrade").arg(world.mount.path());
+    command.arg("upgrade").arg(dir);
     let output = run_with_timeout(&mut command, Duration::from_secs(100)).expect("it ends");
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }

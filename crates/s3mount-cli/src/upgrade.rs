@@ -15,11 +15,11 @@ use nix::unistd::Pid;
 use s3mount_fs::Handover;
 use s3mount_fuse::{KeptSession, MountId};
 use s3mount_settings::layers;
-use s3mount_system::mounts::{self, MountedAt, mount_at, resolve};
+use s3mount_system::mounts::{self, MountedAt, mount_at, others_of, resolve};
 use s3mount_system::probe::check_above;
 use s3mount_system::terminal;
 
-use crate::command_line::Args;
+use crate::command_line::{Args, Command};
 use crate::daemon::{STATE, WRITERS_LIMIT};
 use crate::helper;
 use crate::stat::Stat;
@@ -150,7 +150,10 @@ fn words(path: &str) -> Vec<OsString> {
 
 /// The process that serves a mount. Each daemon has a warden, whose arguments name both.
 fn daemon_of(mount: &MountedAt) -> Option<i32> {
-    let is_meant = |of: &str| of.parse::<MountId>().is_ok_and(|of| of.number == mount.id);
+    // It may be shown elsewhere, too, by a bind mount.
+    let mut ids: Vec<_> = others_of(mount).iter().map(|other| other.id).collect();
+    ids.push(mount.id);
+    let is_meant = |of: &str| of.parse::<MountId>().is_ok_and(|of| ids.contains(&of.number));
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
     pids.into_iter().find_map(|pid| {
@@ -206,8 +209,11 @@ fn check(daemon: i32, state: Option<File>) -> anyhow::Result<()> {
     // As the next daemon will read them: its file of settings is the one that the first daemon has read.
     let file = left.settings().and_then(|text| String::from_utf8(text.to_vec()).ok());
     let parsed = parsed.and_then(|args| layers::parse::<Args>(args, &variables.into_iter().collect(), file));
-    parsed
-        .map(drop)
+    let parsed = parsed
         .map_err(|error| anyhow::anyhow!("this program does not take the daemon's settings: {error}"))?;
-    Ok(())
+    let args = match parsed.args.command {
+        Some(Command::Mount(mount)) => *mount,
+        _ => parsed.args.mount,
+    };
+    args.check_places().context("the daemon stays, because another one could not begin")
 }

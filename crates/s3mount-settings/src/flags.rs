@@ -8,6 +8,7 @@ pub mod mount;
 pub(crate) mod mount_s3;
 pub(crate) mod nearest;
 pub(crate) mod options;
+pub(crate) mod places;
 pub(crate) mod preset;
 pub(crate) mod row;
 pub mod size;

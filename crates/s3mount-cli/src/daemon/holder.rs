@@ -73,6 +73,13 @@ pub(super) fn blocked_at_start(goes_on: bool) -> SigSet {
     ASKS_TO_END.into_iter().filter(|_| goes_on).collect()
 }
 
+/// Whether this daemon was asked to end while it does not hear that yet.
+pub(super) fn is_asked_to_end() -> anyhow::Result<bool> {
+    let status = Process::myself()?.status()?;
+    let pending = status.sigpnd | status.shdpnd;
+    Ok(ASKS_TO_END.into_iter().any(|signal| pending & 1 << (signal as i32 - 1) != 0))
+}
+
 /// How to start a daemon.
 #[derive(Debug)]
 pub(crate) struct Program {

@@ -10,6 +10,8 @@ use s3mount_settings::resolved::writes::JournalConfig;
 use s3mount_write::{FoundJournal, Intent, Journal, Left, Owner, Recovered, Recovery};
 use tokio::runtime::Handle;
 
+use crate::stat::Stat;
+
 /// Opens a journal. Only a folder that the command line names has to be usable.
 pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Journal> {
     let owner = Owner::this(store.address(), SystemTime::now());
@@ -25,6 +27,11 @@ pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Jour
             Ok(Journal::default())
         }
     }
+}
+
+/// Whether the first thread of a daemon has ended. Others may still wait in the kernel, for an answer of the next daemon.
+fn has_ended(owner: &Owner) -> bool {
+    Stat::of(format!("/proc/{}", owner.pid)).is_some_and(Stat::has_ended)
 }
 
 /// Puts in order what was left in the store by mounts that are gone.
@@ -43,7 +50,8 @@ impl Leftovers {
     pub(super) fn put_in_order(self, runtime: &Handle) {
         runtime.spawn(async move {
             let dir = self.dir.clone();
-            let found = match tokio::task::spawn_blocking(move || FoundJournal::all(&dir)).await {
+            let found = match tokio::task::spawn_blocking(move || FoundJournal::all_of(&dir, has_ended)).await
+            {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {
                     return tracing::warn!(%error, dir = %self.dir.display(), "the journals can't be read");
@@ -70,7 +78,7 @@ impl Leftovers {
     /// Returns the two prefixes of each that is finished.
     pub(super) async fn finish_renames(&self) -> Vec<(String, String)> {
         let mut finished = Vec::new();
-        if let Ok(found) = FoundJournal::all(&self.dir) {
+        if let Ok(found) = FoundJournal::all_of(&self.dir, has_ended) {
             for found in found {
                 if let FoundJournal::Dead(left) = found
                     && Store::at(&left.owner().store).identity() == self.store.identity()

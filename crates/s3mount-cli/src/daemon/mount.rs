@@ -4,7 +4,7 @@
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use nix::unistd::geteuid;
@@ -45,6 +45,10 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
 /// are in memory are read beside so many READs that wait.
 const FEWEST_READS: u16 = 1024;
+
+/// How soon a daemon that goes on with a mount tries again to make a client of its store, and how often it is looked
+/// whether it is asked to end meanwhile.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Set by tests: the mount is one of a kernel that sends no request again to the next daemon.
 const WITHOUT_RESEND: &str = "S3MOUNT_WITHOUT_RESEND";
@@ -88,7 +92,7 @@ pub(crate) fn mount(
     let is_taken = taken.is_some();
     let region = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
     let client = match is_taken {
-        true => runtime.block_on(connect_again(config, region)),
+        true => runtime.block_on(connect_again(config, region))?,
         false => runtime.block_on(connect(config))?,
     };
     let region = client.region().to_owned();
@@ -185,7 +189,9 @@ pub(crate) fn mount(
     let mount = match place {
         Given::Kept(kept) => {
             let (left, session) = left.context("a kept mount has a state")?;
-            let dir = config.target.dir();
+            // Somebody may have moved it.
+            let now = session.mount.and_then(by_id).map(|mount| mount.dir);
+            let dir = now.as_deref().or(config.target.dir());
             state = Some(kept.state);
             // From the first request that is read here, only this daemon can go on.
             if let Some(keeper) = keeper.filter(|_| !session.can_resend()) {
@@ -321,8 +327,11 @@ fn crt_config(config: &Config) -> anyhow::Result<CrtConfig> {
 
 /// Makes a client for a mount that a daemon before has served. The store need not answer yet: programs that use the mount
 /// wait for this daemon, and can't even be killed until it answers their last FLUSH.
-async fn connect_again(config: &Config, region: Option<String>) -> Arc<CrtClient> {
-    let mut pause = Duration::from_millis(100);
+///
+/// # Errors
+/// Why there is none, once this daemon is asked to end.
+async fn connect_again(config: &Config, region: Option<String>) -> anyhow::Result<Arc<CrtClient>> {
+    let mut pause = RETRY_PAUSE;
     loop {
         let client = || {
             let crt = CrtConfig { region: region.clone(), ..crt_config(config)? };
@@ -330,11 +339,18 @@ async fn connect_again(config: &Config, region: Option<String>) -> Arc<CrtClient
         };
         // Without the region, the store has to say it.
         let client = if region.is_some() { client().map(Arc::new) } else { connect(config).await };
-        match client {
-            Ok(client) => return client,
-            Err(error) => tracing::error!("the mount waits for its store: {error:#}"),
+        let error = match client {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        tracing::error!("the mount waits for its store: {error:#}");
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if holder::is_asked_to_end()? {
+                return Err(error.context("asked to end while the mount waited for its store"));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
-        tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(5));
     }
 }

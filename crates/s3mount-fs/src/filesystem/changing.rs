@@ -313,6 +313,13 @@ impl Filesystem {
         };
         self.attributes.modes.rename(&format!("{}{}", prefixes.0, from.name), &key);
         self.inodes.rename((from.parent, from.name), (to.parent, to.name), renamed);
+        // What `close` has left unpublished waits no longer. A failure is told by the log, and by the next who closes it.
+        if let (Target::Draft(file), None) = (source, &moved)
+            && (file.has_closed() || !file.has_writers())
+            && !file.is_half_written()
+        {
+            let _ = self.publish(file).await;
+        }
         Ok(())
     }
 

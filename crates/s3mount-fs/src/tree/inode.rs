@@ -87,6 +87,9 @@ struct DraftNode {
     has_age: bool,
     /// The length of the version that the store has of it, if any, and when that was written, in milliseconds since 1970.
     stored: Option<(u64, i64)>,
+    /// Whether a program has got a handle of it. Nobody misses a new file that was never open: who was about to make it
+    /// asks again.
+    was_open: bool,
 }
 
 /// One version of a file, packed, because the kernel of a training job may know millions of them. The
@@ -435,8 +438,8 @@ impl InodeTable {
         if !is_gone {
             return;
         }
-        let needs_record = tables.needs_record(ino);
-        if tables.settling.keeps(ino, needs_record, is_unsure) {
+        let (needs_record, is_unsaved) = (tables.needs_record(ino), tables.is_unsaved(ino));
+        if tables.settling.keeps(ino, needs_record, is_unsure || is_unsaved) {
             return;
         }
         let draft = tables.remove(ino, self.limit);

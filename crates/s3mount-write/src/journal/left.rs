@@ -43,6 +43,15 @@ impl FoundJournal {
     /// # Errors
     /// Those of the disk; `PermissionDenied` for a folder that is not the user's own.
     pub fn all(dir: &Path) -> io::Result<Vec<Self>> {
+        Self::all_of(dir, |_| false)
+    }
+
+    /// The same. A daemon of this machine that has its lock is gone all the same if `has_ended` says so: one of its threads
+    /// may wait in the kernel for ever, and the kernel unlocks nothing before the last one has ended.
+    ///
+    /// # Errors
+    /// As for [`all`](Self::all).
+    pub fn all_of(dir: &Path, has_ended: impl Fn(&Owner) -> bool) -> io::Result<Vec<Self>> {
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -53,20 +62,20 @@ impl FoundJournal {
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
         paths.sort();
-        let found = paths.into_iter().filter_map(|path| match Self::read(&path, is_local) {
+        let found = paths.into_iter().filter_map(|path| match Self::read(&path, is_local, &has_ended) {
             Ok(found) => found,
             Err(error) => Some(Self::Unreadable(path, error)),
         });
         Ok(found.collect())
     }
 
-    fn read(path: &Path, is_local: bool) -> io::Result<Option<Self>> {
+    fn read(path: &Path, is_local: bool, has_ended: impl Fn(&Owner) -> bool) -> io::Result<Option<Self>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let is_dead = match file.try_lock() {
+        let is_unlocked = match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
             Err(TryLockError::Error(error)) => return Err(error),
@@ -90,6 +99,7 @@ impl FoundJournal {
                 records.push((number, record));
             }
         }
+        let is_dead = is_unlocked || (owner.host == host() && has_ended(&owner));
         Ok(Some(if !is_dead {
             Self::Live(owner, records.into_iter().map(|(_, record)| record).collect())
         } else if !is_local && owner.host != host() {

@@ -41,18 +41,18 @@ impl Tables {
         // Another draft of this name is another file.
         self.drafts_made += 1;
         let ino = self.take_number(parent, name, Some(&format!("\0{}", self.drafts_made)));
-        self.add_draft(ino, (parent, name), file, None);
+        self.add_draft(ino, (parent, name), file, (None, false));
         ino
     }
 
     /// Adds the newest inode of a name, which is that of a draft. `stored`: the length of the version that the store has, if
-    /// any, and when that was written, in milliseconds since 1970.
+    /// any, and when that was written, in milliseconds since 1970. `was_open`: whether a program has had it open.
     fn add_draft(
         &mut self,
         ino: InodeNo,
         (parent, name): (InodeNo, &str),
         file: &Arc<DraftFile>,
-        stored: Option<(u64, i64)>,
+        (stored, was_open): (Option<(u64, i64)>, bool),
     ) {
         let known = DraftNode {
             parent,
@@ -62,6 +62,7 @@ impl Tables {
             is_outdated: false,
             has_age: false,
             stored,
+            was_open,
         };
         self.set_newest(ino, parent, name);
         self.drafts.insert(ino, known);
@@ -80,6 +81,7 @@ impl Tables {
             is_outdated: known.is_outdated,
             has_age: true,
             stored: Some((known.size, known.modified)),
+            was_open: true,
         };
         self.drafts.insert(ino, draft);
         self.record(ino);
@@ -136,7 +138,7 @@ impl InodeTable {
     ) {
         let mut tables = self.lock();
         if !tables.become_draft(ino, file) {
-            tables.add_draft(ino, place, file, stored);
+            tables.add_draft(ino, place, file, (stored, true));
         }
     }
 

@@ -13,6 +13,11 @@ use crate::numbers::ROOT;
 use s3mount_names::time::millis;
 
 impl DraftNode {
+    /// Whether a name still refers to the file.
+    fn has_name(&self) -> bool {
+        !matches!(self.file.life(), Life::Unlinked | Life::GivenUp)
+    }
+
     /// The version that the store has of the file, under the name that the file has.
     fn stored_version(&self) -> Option<StoredVersion> {
         if !matches!(self.file.life(), Life::Dirty | Life::Clean | Life::Failed) {
@@ -63,6 +68,13 @@ impl Tables {
         let (Some(handover), Some(version)) = (&self.handover, self.versions.get(&ino)) else { return true };
         let found = handover.numbers().of(version.parent, version.name(), Some(version.etag()), 0);
         found != ino
+    }
+
+    /// Whether the next daemon has to know a draft, also one that the kernel has forgotten: it has what `close` has left
+    /// unpublished.
+    pub(super) fn is_unsaved(&self, ino: InodeNo) -> bool {
+        let is_unsaved = |known: &DraftNode| known.has_name() && !known.file.is_saved();
+        self.handover.is_some() && self.drafts.get(&ino).is_some_and(is_unsaved)
     }
 
     /// Notes for the next daemon what an inode refers to now, if that needs a record.
@@ -116,11 +128,15 @@ impl Tables {
             }
         } else if let Some(draft) = self.drafts.get(&ino) {
             let stored = draft.stored_version();
+            if stored.is_none() && !draft.was_open {
+                return None;
+            }
             KnownNode::Draft { is_saved: stored.is_some() && draft.file.is_saved(), stored }
         } else {
             KnownNode::Folder
         };
-        let is_newest = self.newest(parent, name) == Some(ino);
+        let has_name = self.drafts.get(&ino).is_none_or(DraftNode::has_name);
+        let is_newest = has_name && self.newest(parent, name) == Some(ino);
         Some(NodeRecord { parent, name: name.into(), is_newest, node })
     }
 
@@ -175,6 +191,11 @@ impl InodeTable {
     pub(crate) fn record(&self, ino: InodeNo) {
         let mut tables = self.lock();
         tables.note_recent(ino);
+        if tables.handover.as_ref().is_some_and(|handover| handover.is_open(ino))
+            && let Some(draft) = tables.drafts.get_mut(&ino)
+        {
+            draft.was_open = true;
+        }
         tables.record(ino);
     }
 
@@ -183,10 +204,19 @@ impl InodeTable {
         let mut tables = self.lock();
         let mut drafts = Vec::new();
         for ino in tables.settling.end_round() {
-            let is_open = tables.handover.as_ref().is_some_and(|handover| handover.is_open(ino));
-            if !is_open && tables.lookups(ino) == Some(0) {
+            if tables.lookups(ino) != Some(0) {
+                continue;
+            }
+            if tables.handover.as_ref().is_some_and(|handover| handover.is_open(ino))
+                || tables.is_unsaved(ino)
+            {
+                tables.settling.keep_on(ino);
+            } else {
                 drafts.push(tables.remove(ino, self.limit));
             }
+        }
+        if !tables.settling.goes_on() {
+            tables.forget_lost();
         }
         drop(tables);
         // This may drop the last references to files, which gives their memory back: hold no lock here.
