@@ -20,6 +20,7 @@ mod copying;
 mod cp;
 mod crash;
 mod credentials;
+mod csi;
 mod direct;
 mod directory_bucket;
 mod disk_cache;

@@ -24,6 +24,7 @@ const WIRING: &[&str] = &[
     "s3mount-tools/src/bench",
     "s3mount-tools/src/doctor",
     "s3mount-tools/src/tune.rs",
+    "s3mount-tools/src/volume.rs",
 ];
 
 #[derive(Default)]

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-bucket",
             "s3mount-cache",
             "s3mount-crt",
+            "s3mount-csi",
             "s3mount-fs",
             "s3mount-fuse",
             "s3mount-memory",
@@ -54,6 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
+    ("s3mount-csi", &["s3mount-settings"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),
@@ -120,7 +122,8 @@ const OWNERS: &[(&str, &str)] = &[
 ];
 
 /// The crates of the command line that read the environment, and the test kit.
-const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-testkit", "s3mount-tools"];
+const READ_ENVIRONMENT: &[&str] =
+    &["s3mount-cli", "s3mount-csi", "s3mount-settings", "s3mount-testkit", "s3mount-tools"];
 
 /// What each crate of the workspace depends on, outside of its tests or in these alone.
 fn dependencies(in_tests: bool) -> BTreeMap<String, BTreeSet<String>> {

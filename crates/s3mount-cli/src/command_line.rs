@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use s3mount_csi::CsiArgs;
 use s3mount_fuse::MountId;
 use s3mount_settings::flags::mount::MountArgs;
 use s3mount_settings::show::ConfigArgs;
@@ -17,6 +18,7 @@ use s3mount_tools::stats::StatsArgs;
 use s3mount_tools::top::TopArgs;
 use s3mount_tools::trace::TraceArgs;
 use s3mount_tools::tune::TuneArgs;
+use s3mount_tools::volume::VolumeArgs;
 use s3mount_tools::warm::WarmArgs;
 
 /// Mount an S3 bucket as a folder, and read at the speed of the network.
@@ -136,6 +138,11 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     /// Find the flags that suit a bucket, by a short measurement of a few of its objects.
     Tune(Box<TuneArgs>),
+    /// Serve Kubernetes as a driver of the Container Storage Interface: buckets as volumes of pods.
+    ///
+    /// Answers at --endpoint until SIGTERM. Each volume of the node is a mount of its own, with --keep-alive, that all its
+    /// pods share. See docs/KUBERNETES.md.
+    Csi(CsiArgs),
     /// Print the completions of a shell, for its start file: source <(s3mount completions bash).
     ///
     /// Packages have them, and manual pages, already.
@@ -170,6 +177,9 @@ pub(crate) enum Command {
         #[arg(value_name = "GID")]
         group: Option<u32>,
     },
+    /// Make and delete the volumes of the CSI driver, for which it runs this.
+    #[command(hide = true)]
+    Volume(VolumeArgs),
     /// Write the manual pages of all commands.
     #[command(hide = true)]
     Man {

@@ -15,5 +15,6 @@ pub mod stats;
 pub mod top;
 pub mod trace;
 pub mod tune;
+pub mod volume;
 pub mod warm;
 pub mod watch;

@@ -93,6 +93,16 @@ impl Tables {
         }
     }
 
+    /// Forgets the files of the daemon before whose bytes are lost and that no program has open. That daemon may have had their FORGET.
+    pub(super) fn forget_lost(&mut self) {
+        let Some(handover) = self.handover.clone() else { return };
+        let closed: Vec<_> = self.lost.keys().copied().filter(|ino| !handover.is_open(*ino)).collect();
+        for ino in closed {
+            self.lost.remove(&ino);
+            self.record(ino);
+        }
+    }
+
     /// Notes that the kernel is given a file, for the next daemon.
     pub(super) fn note_recent(&mut self, ino: InodeNo) {
         if self.handover.is_none() || !self.versions.contains_key(&ino) {

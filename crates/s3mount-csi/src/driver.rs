@@ -1,0 +1,92 @@
+//! The driver: what it answers of itself, and one caller at a time for each volume.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tonic::Status;
+
+use crate::mounts::{Conflict, Mounts};
+use crate::protocol::{
+    CONTROLLER_SERVICE, CapabilityKind, Flag, PluginCapabilities, PluginCapability, PluginInfo, Probed,
+};
+use crate::volume::Defaults;
+
+/// The name of the driver in Kubernetes.
+pub(crate) const NAME: &str = "csi.s3mount";
+
+/// Answers the calls of Kubernetes.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) node_id: String,
+    pub(crate) defaults: Defaults,
+    pub(crate) mounts: Mounts,
+    /// Volumes for which something is done now.
+    busy: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+}
+
+impl Driver {
+    pub(crate) fn new(node_id: String, defaults: Defaults, mounts: Mounts) -> Self {
+        Self { node_id, defaults, mounts, busy: Mutex::default() }
+    }
+
+    /// Does `work` on a thread that may wait, when nobody else works for the volume `id`.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn for_volume<T: Send + 'static>(
+        self: &Arc<Self>,
+        id: &str,
+        work: impl FnOnce(&Self) -> anyhow::Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (driver, id) = (self.clone(), id.to_owned());
+        let done = tokio::task::spawn_blocking(move || {
+            let lock = driver.locks().entry(id.clone()).or_default().clone();
+            let done = {
+                let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                work(&driver)
+            };
+            // This one, and the one in the table.
+            let mut locks = driver.locks();
+            if Arc::strong_count(&lock) == 2 {
+                locks.remove(&id);
+            }
+            drop(locks);
+            done
+        });
+        done.await.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| status(&error))
+    }
+
+    fn locks(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Mutex<()>>>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn plugin_info(&self) -> PluginInfo {
+        PluginInfo { name: NAME.to_owned(), vendor_version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+
+    pub(crate) fn plugin_capabilities(&self) -> PluginCapabilities {
+        let service = Some(CapabilityKind { kind: CONTROLLER_SERVICE });
+        PluginCapabilities { capabilities: vec![PluginCapability { service }] }
+    }
+
+    pub(crate) fn probe(&self) -> Probed {
+        Probed { ready: Some(Flag { value: true }) }
+    }
+}
+
+/// What a caller hears of an error.
+fn status(error: &anyhow::Error) -> Status {
+    match error.downcast_ref::<Status>() {
+        Some(status) => status.clone(),
+        None if error.downcast_ref::<Conflict>().is_some() => Status::already_exists(format!("{error:#}")),
+        None => Status::internal(format!("{error:#}")),
+    }
+}
+
+/// Checks that a field of a call is there.
+pub(crate) fn need<'a>(value: &'a str, field: &str) -> Result<&'a str, Status> {
+    if value.is_empty() {
+        return Err(Status::invalid_argument(format!("the field {field} is missing")));
+    }
+    Ok(value)
+}

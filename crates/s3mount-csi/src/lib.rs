@@ -1,0 +1,131 @@
+//! A driver of the Container Storage Interface: Kubernetes mounts buckets as volumes of pods.
+//!
+//! The driver answers gRPC on a Unix socket. It mounts nothing by itself: it runs s3mount for each volume of a node, and
+//! shows the mount to each pod by a bind mount. What it has done is in records on the disk ([`mounts`]), so that a driver
+//! that was killed, or replaced, goes on where the one before has ended.
+#![expect(clippy::disallowed_methods, reason = "a driver waits for other processes")]
+
+mod controller;
+mod credentials;
+mod driver;
+mod environment;
+mod files;
+mod host;
+mod mounts;
+mod node;
+mod programs;
+mod protocol;
+mod server;
+mod volume;
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::unistd::geteuid;
+use s3mount_settings::flags::size::Size;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::driver::Driver;
+use self::host::Host;
+use self::mounts::Mounts;
+use self::programs::Programs;
+use self::volume::Defaults;
+
+/// How often daemons outside of the driver's container get its credentials anew. Kubernetes renews the tokens of service
+/// accounts some minutes before they end.
+const COPY_PAUSE: Duration = Duration::from_secs(30);
+
+/// The flags of `s3mount csi`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CsiArgs {
+    /// Socket to answer at, such as unix:///csi/csi.sock.
+    #[arg(long, value_name = "URL", env = "CSI_ENDPOINT", value_parser = server::socket_path)]
+    endpoint: PathBuf,
+
+    /// Name of this node in the cluster.
+    #[arg(long, value_name = "ID", env = "CSI_NODE_ID")]
+    node_id: String,
+
+    /// Folder for mounts, and for what the driver knows of them.
+    ///
+    /// With --on-host, a folder of the machine; nothing of the container has to lead there.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/s3mount-csi")]
+    state_dir: PathBuf,
+
+    /// Mount outside of this container, so that mounts outlive it.
+    ///
+    /// Daemons are then processes of the machine, in its namespaces, each in a control group of its own with the
+    /// memory of its volume. A new version of the driver takes their mounts over. The container needs hostPID, and has to
+    /// be privileged.
+    #[arg(long)]
+    on_host: bool,
+
+    /// --memory-limit of volumes that do not name one.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory_limit: Size,
+
+    /// Give the driver's own credentials also to volumes that a pod describes by itself.
+    ///
+    /// Whoever may make pods then reads all buckets that the driver may read.
+    #[arg(long)]
+    lend_credentials: bool,
+}
+
+/// Answers the calls of Kubernetes until SIGTERM or SIGINT. Mounts stay.
+///
+/// # Errors
+/// Those of beginning: a folder or a socket that can't be made, namespaces that can't be entered.
+pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(geteuid().is_root(), "s3mount csi mounts volumes for all users: run it as root");
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).init();
+    let dir = std::path::absolute(&args.state_dir).context("cannot find the folder of --state-dir")?;
+    let host = Host::new(args.on_host)?;
+    let (programs, is_new) = Programs::install(&host, &dir)?;
+    let mounts = Mounts::new(dir, host, programs)?;
+    mounts.tidy()?;
+    let defaults = Defaults { memory_limit: args.memory_limit, lends_credentials: args.lend_credentials };
+    let driver = Arc::new(Driver::new(args.node_id.clone(), defaults, mounts));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    if is_new {
+        // Daemons whose files are open for writing may take their time.
+        let driver = driver.clone();
+        runtime.spawn_blocking(move || {
+            if let Err(error) = driver.mounts.upgrade() {
+                tracing::warn!("daemons of another version go on: {error:#}");
+            }
+        });
+    }
+    let copier = driver.clone();
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(COPY_PAUSE).await;
+            let driver = copier.clone();
+            let copied = tokio::task::spawn_blocking(move || {
+                driver.mounts.programs().copy_files(driver.mounts.host())
+            });
+            if let Ok(Err(error)) = copied.await {
+                tracing::warn!("daemons have no newer credentials: {error:#}");
+            }
+        }
+    });
+    let served = runtime.block_on(async {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let ended = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        server::serve(driver, &args.endpoint, ended).await
+    });
+    runtime.shutdown_background();
+    served
+}

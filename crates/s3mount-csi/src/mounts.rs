@@ -1,0 +1,280 @@
+//! The mounts of a node, and the pods that use them.
+//!
+//! Each mount has a folder of its own, with a record of what it is. A pod's folder (its target) is a bind mount of it, and
+//! has a file in `pods`, which is written before anything is done for it, and removed once nothing is left. So a driver
+//! that is killed between any two steps finds all that it has begun: a call that comes again goes on with it.
+
+mod record;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::{Statvfs, statvfs};
+
+pub(crate) use self::record::Conflict;
+use self::record::Record;
+use crate::credentials::Given;
+use crate::files;
+use crate::host::{Group, Host};
+use crate::programs::Programs;
+use crate::volume::Volume;
+
+/// The folder of all mounts, below the driver's.
+const MOUNTS: &str = "mounts";
+
+/// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether it has ended.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a daemon takes beside its --memory-limit, in its control group: a quarter for names and the kernel's memory for
+/// them, and this for itself.
+const BESIDE: u64 = 256 << 20;
+
+/// The mounts of this node.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    /// The driver's folder.
+    dir: PathBuf,
+    host: Host,
+    programs: Programs,
+}
+
+impl Mounts {
+    pub(crate) fn new(dir: PathBuf, host: Host, programs: Programs) -> anyhow::Result<Self> {
+        host.run(|| files::private_folder(&dir.join(MOUNTS)))?;
+        Ok(Self { dir, host, programs })
+    }
+
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Has `target` show the volume. Whoever calls has the volume to himself.
+    ///
+    /// # Errors
+    /// [`Conflict`] if another volume is there, or the same with other flags. Else those of mounting.
+    pub(crate) fn publish(
+        &self,
+        volume: &Volume,
+        given: &Given,
+        target: &Path,
+        is_read_only: bool,
+    ) -> anyhow::Result<()> {
+        self.host.run(|| {
+            let (record, is_new) = self.record_for(volume, target)?;
+            for (name, text) in given.files(record.dir()) {
+                files::write(&record.dir().join(name), text.as_bytes())?;
+            }
+            let published =
+                self.ensure_mounted(&record).and_then(|()| bind(&record.folder(), target, is_read_only));
+            if published.is_err() && is_new {
+                // Nobody has to unpublish what was not published.
+                self.unpublish_from(&record, target)?;
+            }
+            published
+        })
+    }
+
+    /// The mount for a volume at `target`. It knows the target from then on. Returns also whether it has not before.
+    fn record_for(&self, volume: &Volume, target: &Path) -> anyhow::Result<(Record, bool)> {
+        let mounts = self.dir.join(MOUNTS);
+        for mut record in Record::all(&mounts)? {
+            if record.has(target) {
+                record.renew(volume).with_context(|| format!("{} has another volume", target.display()))?;
+                return Ok((record, false));
+            }
+        }
+        let shared =
+            Record::of_volume(&mounts, &volume.id)?.into_iter().find(|record| record.volume() == volume);
+        let record = shared.map_or_else(|| Record::new(&mounts, volume), Ok)?;
+        record.add(target)?;
+        Ok((record, true))
+    }
+
+    /// Mounts what is to be at a mount's folder, unless it is there and its daemon lives.
+    fn ensure_mounted(&self, record: &Record) -> anyhow::Result<()> {
+        let folder = record.folder();
+        match table::mount_at(&folder)? {
+            Some(_) if !is_dead(&folder) => return Ok(()),
+            // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already.
+            Some(_) => detach(&folder)?,
+            None => files::private_folder(&folder)?,
+        }
+        let volume = record.volume();
+        let group = match &self.host {
+            Host::Here => None,
+            Host::Namespaces(_) => {
+                let limit =
+                    volume.memory_bytes.saturating_add(volume.memory_bytes / 4).saturating_add(BESIDE);
+                Some(Group::new(record.name(), limit)?)
+            }
+        };
+        let credentials = (&volume.credentials, record.dir());
+        let mounted =
+            self.programs.mount((&volume.source, &folder), &volume.flags, credentials, group.as_ref());
+        match mounted {
+            // Another call has begun it before a driver was killed, and it is there now.
+            Err(_) if table::mount_at(&folder)?.is_some() && !is_dead(&folder) => Ok(()),
+            mounted => mounted.with_context(|| format!("cannot mount {}", volume.source)),
+        }
+    }
+
+    /// Takes the volume `id` away from `target`, and its mount down if no other pod uses it. What is gone already is no
+    /// error. Whoever calls has the volume to himself.
+    ///
+    /// # Errors
+    /// Those of unmounting; a daemon that has not yet published what programs have written.
+    pub(crate) fn unpublish(&self, id: &str, target: &Path) -> anyhow::Result<()> {
+        self.host.run(|| {
+            let records = Record::of_volume(&self.dir.join(MOUNTS), id)?;
+            match records.into_iter().find(|record| record.has(target)) {
+                Some(record) => self.unpublish_from(&record, target),
+                None => unbind(target),
+            }
+        })
+    }
+
+    fn unpublish_from(&self, record: &Record, target: &Path) -> anyhow::Result<()> {
+        unbind(target)?;
+        if record.targets()?.iter().all(|other| other == target) {
+            self.take_down(record)?;
+        }
+        // The record of the last target is gone with that of the mount.
+        record.remove(target)
+    }
+
+    /// Ends a mount that nobody uses, and removes what is left of it once its daemon has published everything.
+    fn take_down(&self, record: &Record) -> anyhow::Result<()> {
+        let folder = record.folder();
+        if table::mount_at(&folder)?.is_some() {
+            self.programs.umount(&folder)?;
+        }
+        let deadline = Instant::now() + END_LIMIT;
+        while table::has_daemon(&folder)? {
+            ensure!(
+                Instant::now() < deadline,
+                "the daemon of {} still writes to the bucket what programs have left",
+                record.volume().source
+            );
+            std::thread::sleep(PAUSE);
+        }
+        Group::remove(record.name());
+        record.delete()
+    }
+
+    /// Puts in order what was left by a driver that was killed, or before the machine was started.
+    ///
+    /// # Errors
+    /// Those of reading the records. A mount that can't be taken down is told in the log.
+    pub(crate) fn tidy(&self) -> anyhow::Result<()> {
+        self.host.run(|| {
+            for record in Record::all(&self.dir.join(MOUNTS))? {
+                let is_unused = record.targets()?.is_empty() || record.is_of_another_boot();
+                if is_unused && let Err(error) = self.take_down(&record) {
+                    tracing::warn!(
+                        mount = record.name(),
+                        "cannot take down a mount that no pod uses: {error:#}"
+                    );
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Has all daemons replaced by the program that is installed now.
+    ///
+    /// # Errors
+    /// Those of reading the records. A daemon that stays is told in the log.
+    pub(crate) fn upgrade(&self) -> anyhow::Result<()> {
+        self.host.run(|| {
+            for record in Record::all(&self.dir.join(MOUNTS))? {
+                let folder = record.folder();
+                if table::mount_at(&folder)?.is_none() {
+                    continue;
+                }
+                let source = &record.volume().source;
+                match self.programs.upgrade(&folder) {
+                    Ok(()) => tracing::info!(source, "the daemon of this version goes on with the mount"),
+                    Err(error) => {
+                        tracing::warn!(source, "the daemon before goes on with the mount: {error:#}");
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// How full the volume at `path` is. `None` if no mount is there, an error number if it does not answer as one.
+    ///
+    /// # Errors
+    /// Those of looking at the mounts.
+    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Result<Statvfs, Errno>>> {
+        self.host.run(|| Ok(table::mount_at(path)?.map(|_| statvfs(path))))
+    }
+}
+
+/// What a mount answers whose daemon is gone, and no other will come: the second to who was waiting when it went.
+pub(crate) const OF_THE_DEAD: [Errno; 2] = [Errno::ENOTCONN, Errno::ECONNABORTED];
+
+fn is_dead(folder: &Path) -> bool {
+    statvfs(folder).is_err_and(|error| OF_THE_DEAD.contains(&error))
+}
+
+fn detach(folder: &Path) -> anyhow::Result<()> {
+    umount2(folder, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
+        .with_context(|| format!("cannot unmount {}", folder.display()))
+}
+
+/// Has `target` show what is mounted at `folder`.
+fn bind(folder: &Path, target: &Path, is_read_only: bool) -> anyhow::Result<()> {
+    let wanted = table::mount_at(folder)?.ok_or_else(|| anyhow!("the mount was taken down meanwhile"))?;
+    while let Some(there) = table::mount_at(target)? {
+        if there.device == wanted.device && there.is_read_only == is_read_only {
+            return Ok(());
+        }
+        // A mount whose daemons are gone for good, or one that a driver did not finish.
+        ensure!(there.is_ours, Conflict(format!("something else is mounted at {}", target.display())));
+        detach(target)?;
+    }
+    std::fs::create_dir_all(target)
+        .with_context(|| format!("cannot make the folder {}", target.display()))?;
+    let failed = || format!("cannot show the volume at {}", target.display());
+    let none: Option<&str> = None;
+    mount(Some(folder), target, none, MsFlags::MS_BIND, none).with_context(failed)?;
+    if is_read_only {
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, target, none, flags, none).with_context(failed)?;
+    }
+    Ok(())
+}
+
+/// Takes away what is mounted at `target`, and the folder.
+fn unbind(target: &Path) -> anyhow::Result<()> {
+    while let Some(there) = table::mount_at(target)? {
+        ensure!(
+            there.is_ours,
+            Conflict(format!("what is mounted at {} is no volume of this driver", target.display()))
+        );
+        detach(target)?;
+    }
+    match std::fs::remove_dir(target) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove the folder {}", target.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,112 @@
+//! The calls by which a node shows a volume to a pod, and takes it away.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::statvfs::Statvfs;
+use tokio::time::timeout;
+use tonic::Status;
+
+use crate::driver::{Driver, need};
+use crate::mounts::OF_THE_DEAD;
+use crate::protocol::{
+    Capabilities, Capability, CapabilityKind, Empty, GET_VOLUME_STATS, NodeGetVolumeStats, NodeInfo,
+    NodePublishVolume, NodeUnpublishVolume, Unit, VOLUME_CONDITION, VOLUME_MOUNT_GROUP, VolumeCondition,
+    VolumeStats, VolumeUsage,
+};
+use crate::volume;
+
+/// How long a mount may take to say how full it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Driver {
+    pub(crate) fn node_info(&self) -> NodeInfo {
+        NodeInfo { node_id: self.node_id.clone() }
+    }
+
+    pub(crate) fn node_capabilities(&self) -> Capabilities {
+        capabilities(&[GET_VOLUME_STATS, VOLUME_CONDITION, VOLUME_MOUNT_GROUP])
+    }
+
+    /// Shows a volume to a pod. Called again, it renews the volume's credentials.
+    pub(crate) async fn publish(self: &Arc<Self>, call: NodePublishVolume) -> Result<Empty, Status> {
+        let id = need(&call.volume_id, "volume_id")?;
+        let target = PathBuf::from(need(&call.target_path, "target_path")?);
+        let mounted = volume::mounted(call.volume_capability.as_ref())?;
+        let (volume, given) =
+            volume::read(id, (&call.volume_context, &call.secrets), mounted, self.defaults)?;
+        let is_read_only = call.readonly;
+        self.for_volume(id, move |driver| {
+            driver.mounts.publish(&volume, &given, &target, is_read_only)?;
+            tracing::info!(source = volume.source, target = %target.display(), "a pod has the volume");
+            Ok(Empty {})
+        })
+        .await
+    }
+
+    pub(crate) async fn unpublish(self: &Arc<Self>, call: NodeUnpublishVolume) -> Result<Empty, Status> {
+        let id = need(&call.volume_id, "volume_id")?.to_owned();
+        let target = PathBuf::from(need(&call.target_path, "target_path")?);
+        self.for_volume(&id.clone(), move |driver| {
+            driver.mounts.unpublish(&id, &target)?;
+            tracing::info!(volume = id, target = %target.display(), "a pod has the volume no more");
+            Ok(Empty {})
+        })
+        .await
+    }
+
+    pub(crate) async fn volume_stats(
+        self: &Arc<Self>,
+        call: NodeGetVolumeStats,
+    ) -> Result<VolumeStats, Status> {
+        need(&call.volume_id, "volume_id")?;
+        let path = PathBuf::from(need(&call.volume_path, "volume_path")?);
+        let shown = path.display().to_string();
+        let driver = self.clone();
+        // A mount whose daemon hangs keeps a thread waiting.
+        let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&path));
+        let Ok(asked) = timeout(PATIENCE, asked).await else {
+            return Ok(abnormal(format!("the mount gave no answer within {PATIENCE:?}")));
+        };
+        let asked = asked.map_err(|error| Status::internal(error.to_string()))?;
+        match asked.map_err(|error| Status::internal(format!("{error:#}")))? {
+            None => Err(Status::not_found(format!("no volume is at {shown}"))),
+            Some(Ok(stats)) => Ok(normal(&stats)),
+            Some(Err(error)) if OF_THE_DEAD.contains(&error) => Ok(abnormal(
+                "the daemon of the mount has ended for good; delete the pod, and let it be made anew"
+                    .to_owned(),
+            )),
+            Some(Err(error)) => Ok(abnormal(format!("the mount answers with an error: {error}"))),
+        }
+    }
+}
+
+/// The capabilities of a controller, or of a node.
+pub(crate) fn capabilities(kinds: &[i32]) -> Capabilities {
+    let capability = |kind: &i32| Capability { rpc: Some(CapabilityKind { kind: *kind }) };
+    Capabilities { capabilities: kinds.iter().map(capability).collect() }
+}
+
+fn abnormal(message: String) -> VolumeStats {
+    VolumeStats { usage: Vec::new(), volume_condition: Some(VolumeCondition { abnormal: true, message }) }
+}
+
+fn normal(stats: &Statvfs) -> VolumeStats {
+    let usage = |unit: Unit, (total, free, available): (u64, u64, u64), of: u64| {
+        let number = |count: u64| i64::try_from(count.saturating_mul(of)).unwrap_or(i64::MAX);
+        VolumeUsage {
+            available: number(available),
+            total: number(total),
+            used: number(total.saturating_sub(free)),
+            unit: unit.into(),
+        }
+    };
+    let blocks = (stats.blocks(), stats.blocks_free(), stats.blocks_available());
+    let files = (stats.files(), stats.files_free(), stats.files_available());
+    let message = "the mount answers".to_owned();
+    VolumeStats {
+        usage: vec![usage(Unit::Bytes, blocks, stats.fragment_size()), usage(Unit::Inodes, files, 1)],
+        volume_condition: Some(VolumeCondition { abnormal: false, message }),
+    }
+}

@@ -1,0 +1,154 @@
+//! The programs that a driver runs: s3mount itself, which mounts, unmounts, and makes and deletes volumes.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::credentials::{Credentials, Given};
+use crate::environment::Environment;
+use crate::files;
+use crate::host::{Group, Host};
+
+/// The folder of the program that daemons run, below the driver's.
+const PROGRAMS: &str = "bin";
+
+/// How daemons and tools are started.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// This program, or the copy of it on the host.
+    path: PathBuf,
+    /// The folders of all logs and of all journals.
+    logs: PathBuf,
+    journals: PathBuf,
+    environment: Environment,
+}
+
+impl Programs {
+    /// On a host other than where the driver runs, the program is copied to it, below `dir`. Returns also whether it is
+    /// another one than before.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn install(host: &Host, dir: &Path) -> anyhow::Result<(Self, bool)> {
+        let is_elsewhere = matches!(host, Host::Namespaces(_));
+        let environment = Environment::new(dir, is_elsewhere);
+        let this = std::env::current_exe().context("cannot find out which program this is")?;
+        let (logs, journals) = (dir.join("log"), dir.join("journal"));
+        if !is_elsewhere {
+            return Ok((Self { path: this, logs, journals, environment }, false));
+        }
+        let mut bytes = Vec::new();
+        // By its path it could be another one by now.
+        File::open("/proc/self/exe")
+            .and_then(|mut program| program.read_to_end(&mut bytes))
+            .with_context(|| format!("cannot read {}", this.display()))?;
+        let folder = dir.join(PROGRAMS);
+        let path = folder.join("s3mount");
+        let is_new = host.run(|| {
+            files::private_folder(&folder)?;
+            if fs::read(&path).is_ok_and(|there| there == bytes) {
+                return Ok(false);
+            }
+            let new = folder.join("new");
+            files::write(&new, &bytes)?;
+            fs::set_permissions(&new, Permissions::from_mode(0o755))
+                .and_then(|()| fs::rename(&new, &path))
+                .with_context(|| format!("cannot install {}", path.display()))?;
+            Ok(true)
+        })?;
+        let programs = Self { path, logs, journals, environment };
+        programs.copy_files(host)?;
+        Ok((programs, is_new))
+    }
+
+    /// Gives the daemons on the host what is in the files of the driver's own credentials now.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn copy_files(&self, host: &Host) -> anyhow::Result<()> {
+        let read = self.environment.read_files()?;
+        host.run(|| self.environment.copy_files(&read))
+    }
+
+    /// Mounts `source` at `folder`, with the files of the mount in `dir`. Returns when the mount answers.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub(crate) fn mount(
+        &self,
+        (source, folder): (&str, &Path),
+        flags: &[String],
+        (credentials, dir): (&Credentials, &Path),
+        group: Option<&Group>,
+    ) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.path);
+        command.arg(source).arg(folder).args(flags).args(["--allow-other", "--keep-alive"]);
+        command.arg("--log-directory").arg(&self.logs);
+        // A mount that only reads takes none.
+        if flags.iter().any(|flag| flag.starts_with("--allow")) {
+            command.arg("--journal").arg(&self.journals);
+        }
+        self.environment.give(&mut command, credentials, dir);
+        if let Some(group) = group {
+            group.join(&mut command).context("cannot join the control group of the volume")?;
+        }
+        run(&mut command).map(drop)
+    }
+
+    /// Unmounts `folder`. Returns when the mount is gone.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub(crate) fn umount(&self, folder: &Path) -> anyhow::Result<()> {
+        run(Command::new(&self.path).arg("umount").arg(folder)).map(drop)
+    }
+
+    /// Has the daemon of the mount at `folder` replaced by this program.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub(crate) fn upgrade(&self, folder: &Path) -> anyhow::Result<()> {
+        run(Command::new(&self.path).arg("upgrade").arg(folder)).map(drop)
+    }
+
+    /// Runs `s3mount volume` with `args`, and returns what it prints. The files of the credentials are in a folder of
+    /// their own in `dir` meanwhile.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub(crate) fn volume(
+        &self,
+        args: impl IntoIterator<Item: AsRef<OsStr>>,
+        (credentials, given): (&Credentials, &Given),
+        dir: &Path,
+    ) -> anyhow::Result<String> {
+        let folder = tempfile::tempdir_in(dir).context("cannot make a folder for credentials")?;
+        for (name, text) in given.files(folder.path()) {
+            files::write(&folder.path().join(name), text.as_bytes())?;
+        }
+        let mut command = Command::new(&self.path);
+        command.arg("volume").args(args);
+        self.environment.give(&mut command, credentials, folder.path());
+        run(&mut command)
+    }
+}
+
+/// Runs a program to its end, and returns what it prints.
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.current_dir("/").stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("s3mount: ");
+        if said.is_empty() {
+            bail!("s3mount has ended with {}", output.status);
+        }
+        bail!("{said}");
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
