@@ -12,7 +12,7 @@ use crate::protocol::{
     CREATE_DELETE_VOLUME, Capabilities, Confirmed, CreateVolume, CreatedVolume, DeleteVolume, Empty, Texts,
     ValidateVolumeCapabilities, ValidatedVolumeCapabilities, Volume, VolumeCapability,
 };
-use crate::volume;
+use crate::volume::{self, FOR_CLAIM};
 
 /// The parameters of a storage class. They become attributes of its volumes, but for the name of the bucket.
 const PARAMETERS: [&str; 4] = ["authenticationSource", "bucket", "bucketName", "prefix"];
@@ -63,15 +63,18 @@ impl Driver {
         if required < 0 || limit < 0 || limit > 0 && required > limit {
             return Err(Status::out_of_range(format!("no volume has {required} bytes and at most {limit}")));
         }
-        let attributes: Texts = [("bucket", bucket.to_owned()), ("prefix", format!("{prefix}{name}/"))]
-            .into_iter()
-            .chain(
-                call.parameters
-                    .get("authenticationSource")
-                    .map(|from| ("authenticationSource", from.clone())),
-            )
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let prefix =
+            source.split_once("://").and_then(|(_, path)| path.strip_prefix(bucket)).unwrap_or_default();
+        let attributes: Texts =
+            [("bucket", bucket.to_owned()), ("prefix", prefix.to_owned()), (FOR_CLAIM, "true".to_owned())]
+                .into_iter()
+                .chain(
+                    call.parameters
+                        .get("authenticationSource")
+                        .map(|from| ("authenticationSource", from.clone())),
+                )
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
         let (source, capacity) = (source.clone(), required.to_string());
         let kept = self.tool(
             &source,

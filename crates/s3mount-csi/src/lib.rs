@@ -84,9 +84,9 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     let dir = std::path::absolute(&args.state_dir).context("cannot find the folder of --state-dir")?;
     let host = Host::new(args.on_host)?;
     let (programs, is_new) = Programs::install(&host, &dir)?;
-    let mounts = Mounts::new(dir, host, programs)?;
+    let mounts = Mounts::new(dir, host, programs, args.memory_limit)?;
     mounts.tidy()?;
-    let defaults = Defaults { memory_limit: args.memory_limit, lends_credentials: args.lend_credentials };
+    let defaults = Defaults { lends_credentials: args.lend_credentials };
     let driver = Arc::new(Driver::new(args.node_id.clone(), defaults, mounts));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -8,6 +8,7 @@ mod record;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -22,12 +23,16 @@ use crate::files;
 use crate::host::{Group, Host};
 use crate::programs::Programs;
 use crate::volume::Volume;
+use s3mount_settings::flags::size::Size;
 
 /// The folder of all mounts, below the driver's.
 const MOUNTS: &str = "mounts";
 
 /// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
 const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a mount may take to say whether its daemon lives.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,12 +48,19 @@ pub(crate) struct Mounts {
     dir: PathBuf,
     host: Host,
     programs: Programs,
+    /// `--memory-limit` of volumes that do not name one.
+    memory_limit: Size,
 }
 
 impl Mounts {
-    pub(crate) fn new(dir: PathBuf, host: Host, programs: Programs) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        dir: PathBuf,
+        host: Host,
+        programs: Programs,
+        memory_limit: Size,
+    ) -> anyhow::Result<Self> {
         host.run(|| files::private_folder(&dir.join(MOUNTS)))?;
-        Ok(Self { dir, host, programs })
+        Ok(Self { dir, host, programs, memory_limit })
     }
 
     pub(crate) fn programs(&self) -> &Programs {
@@ -109,26 +121,29 @@ impl Mounts {
     fn ensure_mounted(&self, record: &Record) -> anyhow::Result<()> {
         let folder = record.folder();
         match table::mount_at(&folder)? {
-            Some(_) if !is_dead(&folder) => return Ok(()),
+            Some(_) if !is_dead(&folder)? => return Ok(()),
             // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already.
             Some(_) => detach(&folder)?,
             None => files::private_folder(&folder)?,
         }
         let volume = record.volume();
+        let mut flags = volume.flags.clone();
+        let memory_bytes = volume.memory_bytes.unwrap_or_else(|| {
+            flags.push(format!("--memory-limit={}", self.memory_limit.0));
+            self.memory_limit.0
+        });
         let group = match &self.host {
             Host::Here => None,
             Host::Namespaces(_) => {
-                let limit =
-                    volume.memory_bytes.saturating_add(volume.memory_bytes / 4).saturating_add(BESIDE);
+                let limit = memory_bytes.saturating_add(memory_bytes / 4).saturating_add(BESIDE);
                 Some(Group::new(record.name(), limit)?)
             }
         };
         let credentials = (&volume.credentials, record.dir());
-        let mounted =
-            self.programs.mount((&volume.source, &folder), &volume.flags, credentials, group.as_ref());
+        let mounted = self.programs.mount((&volume.source, &folder), &flags, credentials, group.as_ref());
         match mounted {
             // Another call has begun it before a driver was killed, and it is there now.
-            Err(_) if table::mount_at(&folder)?.is_some() && !is_dead(&folder) => Ok(()),
+            Err(_) if table::mount_at(&folder)?.is_some() && !is_dead(&folder)? => Ok(()),
             mounted => mounted.with_context(|| format!("cannot mount {}", volume.source)),
         }
     }
@@ -230,8 +245,18 @@ impl Mounts {
 /// What a mount answers whose daemon is gone, and no other will come: the second to who was waiting when it went.
 pub(crate) const OF_THE_DEAD: [Errno; 2] = [Errno::ENOTCONN, Errno::ECONNABORTED];
 
-fn is_dead(folder: &Path) -> bool {
-    statvfs(folder).is_err_and(|error| OF_THE_DEAD.contains(&error))
+/// Whether the daemon of the mount at `folder` is gone, and no other will come.
+///
+/// # Errors
+/// If it does not answer: then the thread that asks is left behind.
+fn is_dead(folder: &Path) -> anyhow::Result<bool> {
+    let (tell, told) = mpsc::channel();
+    let asked = folder.to_owned();
+    std::thread::spawn(move || tell.send(statvfs(&asked)));
+    let answer = told.recv_timeout(PATIENCE).map_err(|_| {
+        anyhow!("the daemon of the mount at {} does not answer: it is stopped, or it hangs", folder.display())
+    })?;
+    Ok(answer.is_err_and(|error| OF_THE_DEAD.contains(&error)))
 }
 
 fn detach(folder: &Path) -> anyhow::Result<()> {
@@ -250,13 +275,19 @@ fn bind(folder: &Path, target: &Path, is_read_only: bool) -> anyhow::Result<()> 
         ensure!(there.is_ours, Conflict(format!("something else is mounted at {}", target.display())));
         detach(target)?;
     }
+    ensure!(
+        !target.is_symlink(),
+        Conflict(format!("{} is a symbolic link, and no folder", target.display()))
+    );
     std::fs::create_dir_all(target)
         .with_context(|| format!("cannot make the folder {}", target.display()))?;
     let failed = || format!("cannot show the volume at {}", target.display());
     let none: Option<&str> = None;
     mount(Some(folder), target, none, MsFlags::MS_BIND, none).with_context(failed)?;
     if is_read_only {
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        // A remount takes what the mount had before only if it is named again.
+        let kept = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOATIME;
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | kept;
         mount(none, target, none, flags, none).with_context(failed)?;
     }
     Ok(())

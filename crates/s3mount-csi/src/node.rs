@@ -1,6 +1,6 @@
 //! The calls by which a node shows a volume to a pod, and takes it away.
 
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Driver {
     /// Shows a volume to a pod. Called again, it renews the volume's credentials.
     pub(crate) async fn publish(self: &Arc<Self>, call: NodePublishVolume) -> Result<Empty, Status> {
         let id = need(&call.volume_id, "volume_id")?;
-        let target = PathBuf::from(need(&call.target_path, "target_path")?);
+        let target = target(&call.target_path)?;
         let mounted = volume::mounted(call.volume_capability.as_ref())?;
         let (volume, given) =
             volume::read(id, (&call.volume_context, &call.secrets), mounted, self.defaults)?;
@@ -47,7 +47,7 @@ impl Driver {
 
     pub(crate) async fn unpublish(self: &Arc<Self>, call: NodeUnpublishVolume) -> Result<Empty, Status> {
         let id = need(&call.volume_id, "volume_id")?.to_owned();
-        let target = PathBuf::from(need(&call.target_path, "target_path")?);
+        let target = target(&call.target_path)?;
         self.for_volume(&id.clone(), move |driver| {
             driver.mounts.unpublish(&id, &target)?;
             tracing::info!(volume = id, target = %target.display(), "a pod has the volume no more");
@@ -80,6 +80,19 @@ impl Driver {
             Some(Err(error)) => Ok(abnormal(format!("the mount answers with an error: {error}"))),
         }
     }
+}
+
+/// The folder at which a pod finds its volume.
+fn target(path: &str) -> Result<PathBuf, Status> {
+    let path = PathBuf::from(need(path, "target_path")?);
+    let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    if path.is_absolute() && path.components().all(is_plain) && path.file_name().is_some() {
+        return Ok(path);
+    }
+    let path = path.display();
+    Err(Status::invalid_argument(format!(
+        "the target path {path} is no absolute path of a folder without .."
+    )))
 }
 
 /// The capabilities of a controller, or of a node.

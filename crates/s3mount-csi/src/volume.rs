@@ -15,8 +15,11 @@ const OF_KUBERNETES: [&str; 2] = ["csi.storage.k8s.io/", "storage.kubernetes.io/
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 /// The attributes that this driver reads. `bucketName` is the name in AWS's driver.
-const ATTRIBUTES: [&str; 6] =
-    ["authenticationSource", "bucket", "bucketName", "mountOptions", "prefix", "roleArn"];
+const ATTRIBUTES: [&str; 7] =
+    ["authenticationSource", "bucket", "bucketName", FOR_CLAIM, "mountOptions", "prefix", "roleArn"];
+
+/// Set by this driver for a volume that it has made for a claim, whose pods may do everything.
+pub(crate) const FOR_CLAIM: &str = "madeForClaim";
 
 /// Flags that the driver gives by itself, or that have no meaning in a volume.
 const OWN_FLAGS: [&str; 15] = [
@@ -71,15 +74,14 @@ pub(crate) struct Volume {
     pub(crate) source: String,
     /// Flags of a mount.
     pub(crate) flags: Vec<String>,
-    /// The `--memory-limit` among them, in bytes.
-    pub(crate) memory_bytes: u64,
+    /// The `--memory-limit` among them, in bytes, if there is one.
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) credentials: Credentials,
 }
 
 /// What this driver takes for volumes that do not say otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
-    pub(crate) memory_limit: Size,
     /// Pods that describe their volume by themselves may have the driver's own credentials.
     pub(crate) lends_credentials: bool,
 }
@@ -166,7 +168,7 @@ pub(crate) fn read(
     (mode, mount): (Mode, &MountVolume),
     defaults: Defaults,
 ) -> Result<(Volume, Given), Status> {
-    let is_ephemeral = attributes.get(EPHEMERAL).is_some_and(|value| value == "true");
+    let is_ephemeral = attributes.get(EPHEMERAL).is_some_and(|value| value != "false");
     for name in attributes.keys() {
         let is_known =
             ATTRIBUTES.contains(&name.as_str()) || OF_KUBERNETES.iter().any(|of| name.starts_with(of));
@@ -193,7 +195,8 @@ pub(crate) fn read(
         .iter()
         .any(|Flag(name, _)| name.starts_with("allow") || name == "read-only" || name == "immutable")
     {
-        let rights = if is_made_here(id) { "all" } else { "write" };
+        let is_for_claim = attributes.get(FOR_CLAIM).is_some_and(|value| value == "true");
+        let rights = if is_for_claim && !is_ephemeral { "all" } else { "write" };
         flags.push(Flag("allow".to_owned(), Some(rights.to_owned())));
     }
     if !mount.volume_mount_group.is_empty() && !has(&flags, "gid") {
@@ -211,20 +214,13 @@ pub(crate) fn read(
     }
     let limit =
         flags.iter().find(|Flag(name, _)| name == "memory-limit").and_then(|Flag(_, value)| value.as_deref());
-    let limit: Size = match limit {
-        Some(limit) => {
-            limit.parse().map_err(|why| Status::invalid_argument(format!("memory-limit {limit:?}: {why}")))?
-        }
-        None => {
-            flags.push(Flag("memory-limit".to_owned(), Some(defaults.memory_limit.0.to_string())));
-            defaults.memory_limit
-        }
-    };
+    let limit: Option<Result<Size, _>> = limit.map(str::parse);
+    let limit = limit.transpose().map_err(|why| Status::invalid_argument(format!("memory-limit: {why}")))?;
     let volume = Volume {
         id: id.to_owned(),
         source: source(bucket, prefix),
         flags: flags.iter().map(Flag::shown).collect(),
-        memory_bytes: limit.0,
+        memory_bytes: limit.map(|limit| limit.0),
         credentials,
     };
     Ok((volume, given))
@@ -259,14 +255,13 @@ pub(crate) fn is_made_here(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use s3mount_settings::flags::size::Size;
     use tonic::Code;
 
     use super::{Defaults, Volume, read};
     use crate::credentials::Credentials;
     use crate::protocol::{Mode, MountVolume, Texts};
 
-    const DEFAULTS: Defaults = Defaults { memory_limit: Size(1 << 30), lends_credentials: false };
+    const DEFAULTS: Defaults = Defaults { lends_credentials: false };
 
     fn texts(pairs: &[(&str, &str)]) -> Texts {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -289,17 +284,19 @@ mod tests {
         assert_eq!(volume.source, "s3://b/a/b/");
         let expected =
             ["--part-size=4MiB", "--prefetch-window=64MiB", "--allow-delete", "--memory-limit=512MiB"];
-        assert_eq!((volume.flags, volume.memory_bytes), (expected.map(str::to_owned).to_vec(), 512 << 20));
+        assert_eq!(
+            (volume.flags, volume.memory_bytes),
+            (expected.map(str::to_owned).to_vec(), Some(512 << 20))
+        );
     }
 
     #[test]
     fn who_only_reads_may_write_nothing() {
-        let limit = format!("--memory-limit={}", 1 << 30);
         let flags =
             |mode, options: &[&str]| volume(&[("bucket", "b")], mode, options).expect("a volume").flags;
-        assert_eq!(flags(Mode::MultiNodeReaderOnly, &["allow=all"]), [limit.as_str()]);
-        assert_eq!(flags(Mode::SingleNodeWriter, &["read-only"]), ["--read-only", &limit]);
-        assert_eq!(flags(Mode::SingleNodeWriter, &[]), ["--allow=write", &limit]);
+        assert_eq!(flags(Mode::MultiNodeReaderOnly, &["allow=all"]), Vec::<String>::new());
+        assert_eq!(flags(Mode::SingleNodeWriter, &["read-only"]), ["--read-only"]);
+        assert_eq!(flags(Mode::SingleNodeWriter, &[]), ["--allow=write"]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Record {
             name,
             written: Written { volume: volume.clone(), boot: boot()? },
         };
-        files::private_folder(&record.dir.join(PODS))?;
+        files::private_folder(&record.dir)?;
         record.write()?;
         Ok(record)
     }
@@ -82,8 +82,13 @@ impl Record {
                 }
                 Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
             };
-            let written = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is no record of a mount", path.display()))?;
+            let written = match serde_json::from_slice(&text) {
+                Ok(written) => written,
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "no record of a mount: it is left alone");
+                    continue;
+                }
+            };
             let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             records.push(Self { dir, name, written });
         }
@@ -156,6 +161,7 @@ impl Record {
     }
 
     pub(crate) fn add(&self, target: &Path) -> anyhow::Result<()> {
+        files::private_folder(&self.dir.join(PODS))?;
         files::write(&self.pod(target), target.as_os_str().as_bytes())
     }
 
@@ -173,12 +179,18 @@ impl Record {
         let pods = self.dir.join(PODS);
         let failed = || format!("cannot list the folder {}", pods.display());
         let mut targets = Vec::new();
-        for entry in fs::read_dir(&pods).with_context(failed)? {
+        let entries = match fs::read_dir(&pods) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(targets),
+            entries => entries.with_context(failed)?,
+        };
+        for entry in entries {
             let entry = entry.with_context(failed)?;
             // Files that were being written have other names.
             if entry.file_name().len() == 64 {
                 let target = fs::read(entry.path()).with_context(failed)?;
-                targets.push(PathBuf::from(std::ffi::OsStr::from_bytes(&target)));
+                if !target.is_empty() {
+                    targets.push(PathBuf::from(std::ffi::OsStr::from_bytes(&target)));
+                }
             }
         }
         Ok(targets)
@@ -192,9 +204,18 @@ impl Record {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(failed),
             _ => {}
         }
-        // Without its record, nobody takes it for a mount.
+        // The record is the last: as long as it is there, somebody comes back for the rest.
+        for entry in fs::read_dir(&self.dir).with_context(failed)? {
+            let entry = entry.with_context(failed)?;
+            if entry.file_name() == RECORD {
+                continue;
+            }
+            let is_folder = entry.file_type().with_context(failed)?.is_dir();
+            let path = entry.path();
+            if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.with_context(failed)?;
+        }
         fs::remove_file(self.dir.join(RECORD)).with_context(failed)?;
-        fs::remove_dir_all(&self.dir).with_context(failed)
+        fs::remove_dir(&self.dir).with_context(failed)
     }
 }
 
