@@ -55,7 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
-    ("s3mount-csi", &["s3mount-settings"]),
+    ("s3mount-csi", &["s3mount-settings", "s3mount-system"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),

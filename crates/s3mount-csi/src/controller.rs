@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tonic::Status;
 
-use crate::credentials::{self, Credentials, Given};
+use crate::credentials;
 use crate::driver::{Driver, need};
 use crate::node::capabilities;
 use crate::protocol::{
@@ -133,11 +133,10 @@ impl Driver {
 
     /// Runs `s3mount volume` with the credentials of `secrets`, or with the driver's if there are none.
     async fn tool(self: &Arc<Self>, id: &str, args: Vec<String>, secrets: &Texts) -> Result<String, Status> {
-        let (credentials, given): (Credentials, Given) = credentials::read(&Texts::new(), secrets)?;
+        let (credentials, given) = credentials::read(&Texts::new(), secrets)?;
         self.for_volume(id, move |driver| {
-            let mounts = &driver.mounts;
-            let run = || mounts.programs().volume(&args, (&credentials, &given), mounts.dir());
-            mounts.host().run(run).with_context(|| format!("cannot {} the volume {}", args[0], args[1]))
+            let done = driver.mounts.run_tool(&args, (&credentials, &given));
+            done.with_context(|| format!("cannot {} the volume {}", args[0], args[1]))
         })
         .await
     }

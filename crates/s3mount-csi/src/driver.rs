@@ -1,7 +1,7 @@
 //! The driver: what it answers of itself, and one caller at a time for each volume.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
@@ -56,7 +56,7 @@ impl Driver {
         done.await.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| status(&error))
     }
 
-    fn locks(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Mutex<()>>>> {
+    fn locks(&self) -> MutexGuard<'_, HashMap<String, Arc<Mutex<()>>>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,9 +76,8 @@ impl Driver {
 
 /// What a caller hears of an error.
 fn status(error: &anyhow::Error) -> Status {
-    match error.downcast_ref::<Status>() {
-        Some(status) => status.clone(),
-        None if error.downcast_ref::<Conflict>().is_some() => Status::already_exists(format!("{error:#}")),
+    match error.downcast_ref::<Conflict>() {
+        Some(_) => Status::already_exists(format!("{error:#}")),
         None => Status::internal(format!("{error:#}")),
     }
 }

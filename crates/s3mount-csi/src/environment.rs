@@ -90,9 +90,6 @@ impl Environment {
     /// # Errors
     /// Those of the file system.
     pub(crate) fn copy_files(&self, read: &[(&'static str, Vec<u8>)]) -> anyhow::Result<()> {
-        if read.is_empty() {
-            return Ok(());
-        }
         files::private_folder(&self.copies)?;
         read.iter().try_for_each(|(name, bytes)| files::write(&self.copies.join(name), bytes))
     }

@@ -20,6 +20,9 @@ const NAMESPACES: [&str; 5] = ["cgroup", "ipc", "uts", "net", "mnt"];
 /// The folder of all groups of this driver, below the root of control groups.
 const GROUPS: &str = "s3mount-csi";
 
+/// The bound of a group of version 2.
+const MAX: &str = "memory.max";
+
 /// Set by tests: the number of the process whose namespaces are those of the machine.
 const FIRST: &str = "S3MOUNT_CSI_FIRST";
 
@@ -80,17 +83,12 @@ impl Group {
     /// # Errors
     /// Those of a machine whose control groups can't be changed.
     pub(crate) fn new(name: &str, limit: u64) -> anyhow::Result<Self> {
-        // Of version 2, where memory has to be handed down to groups, or of version 1.
-        let root = Path::new("/sys/fs/cgroup");
-        let is_unified = root.join("cgroup.controllers").is_file();
-        let (root, bound) = match is_unified {
-            true => (root.to_owned(), "memory.max"),
-            false => (root.join("memory"), "memory.limit_in_bytes"),
-        };
+        let (root, bound) = root();
         let all = root.join(GROUPS);
         let failed = || format!("cannot make a control group in {}", all.display());
         fs::create_dir_all(&all).with_context(failed)?;
-        if is_unified {
+        // Only version 2 hands memory down to groups.
+        if bound == MAX {
             for folder in [&root, &all] {
                 write(&folder.join("cgroup.subtree_control"), "+memory").with_context(failed)?;
             }
@@ -111,10 +109,17 @@ impl Group {
 
     /// Removes the group `name`, if its processes have ended. To be called on the host.
     pub(crate) fn remove(name: &str) {
-        for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
-            // It fails where there is none.
-            let _ = fs::remove_dir(Path::new(root).join(GROUPS).join(name));
-        }
+        // It fails where there is none.
+        let _ = fs::remove_dir(root().0.join(GROUPS).join(name));
+    }
+}
+
+/// Where the groups that bound memory are, and the file of a group that has its bound.
+fn root() -> (PathBuf, &'static str) {
+    let root = Path::new("/sys/fs/cgroup");
+    match root.join("cgroup.controllers").is_file() {
+        true => (root.to_owned(), MAX),
+        false => (root.join("memory"), "memory.limit_in_bytes"),
     }
 }
 

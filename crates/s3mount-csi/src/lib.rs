@@ -107,9 +107,7 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
         loop {
             tokio::time::sleep(COPY_PAUSE).await;
             let driver = copier.clone();
-            let copied = tokio::task::spawn_blocking(move || {
-                driver.mounts.programs().copy_files(driver.mounts.host())
-            });
+            let copied = tokio::task::spawn_blocking(move || driver.mounts.renew_files());
             if let Ok(Err(error)) = copied.await {
                 tracing::warn!("daemons have no newer credentials: {error:#}");
             }

@@ -5,8 +5,9 @@
 //! that is killed between any two steps finds all that it has begun: a call that comes again goes on with it.
 
 mod record;
-mod table;
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -15,15 +16,19 @@ use anyhow::{Context, anyhow, ensure};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::{Statvfs, statvfs};
+use s3mount_settings::flags::size::Size;
+use s3mount_system::mounts::{self, MountedAt};
 
 pub(crate) use self::record::Conflict;
 use self::record::Record;
-use crate::credentials::Given;
+use crate::credentials::{Credentials, Given};
 use crate::files;
 use crate::host::{Group, Host};
 use crate::programs::Programs;
 use crate::volume::Volume;
-use s3mount_settings::flags::size::Size;
+
+/// The kind of s3mount's mounts.
+const KIND: &str = "fuse.s3mount";
 
 /// The folder of all mounts, below the driver's.
 const MOUNTS: &str = "mounts";
@@ -31,8 +36,8 @@ const MOUNTS: &str = "mounts";
 /// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a mount may take to say whether its daemon lives.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a mount may take to answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -63,16 +68,24 @@ impl Mounts {
         Ok(Self { dir, host, programs, memory_limit })
     }
 
-    pub(crate) fn programs(&self) -> &Programs {
-        &self.programs
+    /// Runs `s3mount volume` with `args`, and returns what it prints.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub(crate) fn run_tool(
+        &self,
+        args: &[String],
+        credentials: (&Credentials, &Given),
+    ) -> anyhow::Result<String> {
+        self.host.run(|| self.programs.volume(args, credentials, &self.dir))
     }
 
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    /// Gives the daemons what is in the files of the driver's own credentials now.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn renew_files(&self) -> anyhow::Result<()> {
+        self.programs.copy_files(&self.host)
     }
 
     /// Has `target` show the volume. Whoever calls has the volume to himself.
@@ -104,14 +117,12 @@ impl Mounts {
     /// The mount for a volume at `target`. It knows the target from then on. Returns also whether it has not before.
     fn record_for(&self, volume: &Volume, target: &Path) -> anyhow::Result<(Record, bool)> {
         let mounts = self.dir.join(MOUNTS);
-        for mut record in Record::all(&mounts)? {
-            if record.has(target) {
-                record.renew(volume).with_context(|| format!("{} has another volume", target.display()))?;
-                return Ok((record, false));
-            }
+        let mut records = Record::all(&mounts)?;
+        if let Some(record) = records.extract_if(.., |record| record.has(target)).next() {
+            let record = record.renewed(volume);
+            return Ok((record.with_context(|| format!("{} has another volume", target.display()))?, false));
         }
-        let shared =
-            Record::of_volume(&mounts, &volume.id)?.into_iter().find(|record| record.volume() == volume);
+        let shared = records.into_iter().find(|record| record.volume() == volume);
         let record = shared.map_or_else(|| Record::new(&mounts, volume), Ok)?;
         record.add(target)?;
         Ok((record, true))
@@ -120,7 +131,7 @@ impl Mounts {
     /// Mounts what is to be at a mount's folder, unless it is there and its daemon lives.
     fn ensure_mounted(&self, record: &Record) -> anyhow::Result<()> {
         let folder = record.folder();
-        match table::mount_at(&folder)? {
+        match mount_at(&folder)? {
             Some(_) if !is_dead(&folder)? => return Ok(()),
             // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already.
             Some(_) => detach(&folder)?,
@@ -143,7 +154,7 @@ impl Mounts {
         let mounted = self.programs.mount((&volume.source, &folder), &flags, credentials, group.as_ref());
         match mounted {
             // Another call has begun it before a driver was killed, and it is there now.
-            Err(_) if table::mount_at(&folder)?.is_some() && !is_dead(&folder)? => Ok(()),
+            Err(_) if mount_at(&folder)?.is_some() && !is_dead(&folder)? => Ok(()),
             mounted => mounted.with_context(|| format!("cannot mount {}", volume.source)),
         }
     }
@@ -155,8 +166,8 @@ impl Mounts {
     /// Those of unmounting; a daemon that has not yet published what programs have written.
     pub(crate) fn unpublish(&self, id: &str, target: &Path) -> anyhow::Result<()> {
         self.host.run(|| {
-            let records = Record::of_volume(&self.dir.join(MOUNTS), id)?;
-            match records.into_iter().find(|record| record.has(target)) {
+            let records = Record::all(&self.dir.join(MOUNTS))?;
+            match records.into_iter().find(|record| record.volume().id == id && record.has(target)) {
                 Some(record) => self.unpublish_from(&record, target),
                 None => unbind(target),
             }
@@ -175,11 +186,11 @@ impl Mounts {
     /// Ends a mount that nobody uses, and removes what is left of it once its daemon has published everything.
     fn take_down(&self, record: &Record) -> anyhow::Result<()> {
         let folder = record.folder();
-        if table::mount_at(&folder)?.is_some() {
+        if mount_at(&folder)?.is_some() {
             self.programs.umount(&folder)?;
         }
         let deadline = Instant::now() + END_LIMIT;
-        while table::has_daemon(&folder)? {
+        while has_daemon(&folder)? {
             ensure!(
                 Instant::now() < deadline,
                 "the daemon of {} still writes to the bucket what programs have left",
@@ -218,7 +229,7 @@ impl Mounts {
         self.host.run(|| {
             for record in Record::all(&self.dir.join(MOUNTS))? {
                 let folder = record.folder();
-                if table::mount_at(&folder)?.is_none() {
+                if mount_at(&folder)?.is_none() {
                     continue;
                 }
                 let source = &record.volume().source;
@@ -233,30 +244,76 @@ impl Mounts {
         })
     }
 
-    /// How full the volume at `path` is. `None` if no mount is there, an error number if it does not answer as one.
+    /// How full the volume at `path` is. `None` if no mount is there.
     ///
     /// # Errors
     /// Those of looking at the mounts.
-    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Result<Statvfs, Errno>>> {
-        self.host.run(|| Ok(table::mount_at(path)?.map(|_| statvfs(path))))
+    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Answer>> {
+        self.host.run(|| Ok(mount_at(path)?.map(|_| Answer::of(path))))
     }
 }
 
-/// What a mount answers whose daemon is gone, and no other will come: the second to who was waiting when it went.
-pub(crate) const OF_THE_DEAD: [Errno; 2] = [Errno::ENOTCONN, Errno::ECONNABORTED];
+/// What a mount answers to who asks how full it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Stats(Statvfs),
+    Error(Errno),
+    /// Its daemon is gone, and no other will come.
+    Dead,
+    /// Its daemon is stopped, or hangs.
+    Silence,
+}
+
+impl Answer {
+    /// Asks the mount at `folder`. Where it does not answer, the thread that asks is left behind.
+    fn of(folder: &Path) -> Self {
+        let (tell, told) = mpsc::channel();
+        let asked = folder.to_owned();
+        std::thread::spawn(move || tell.send(statvfs(&asked)));
+        match told.recv_timeout(PATIENCE) {
+            Ok(Ok(stats)) => Self::Stats(stats),
+            // The second is for who was waiting when it went.
+            Ok(Err(Errno::ENOTCONN | Errno::ECONNABORTED)) => Self::Dead,
+            Ok(Err(error)) => Self::Error(error),
+            Err(_) => Self::Silence,
+        }
+    }
+}
 
 /// Whether the daemon of the mount at `folder` is gone, and no other will come.
 ///
 /// # Errors
-/// If it does not answer: then the thread that asks is left behind.
+/// If it does not answer.
 fn is_dead(folder: &Path) -> anyhow::Result<bool> {
-    let (tell, told) = mpsc::channel();
-    let asked = folder.to_owned();
-    std::thread::spawn(move || tell.send(statvfs(&asked)));
-    let answer = told.recv_timeout(PATIENCE).map_err(|_| {
-        anyhow!("the daemon of the mount at {} does not answer: it is stopped, or it hangs", folder.display())
-    })?;
-    Ok(answer.is_err_and(|error| OF_THE_DEAD.contains(&error)))
+    match Answer::of(folder) {
+        Answer::Stats(_) | Answer::Error(_) => Ok(false),
+        Answer::Dead => Ok(true),
+        Answer::Silence => Err(anyhow!(
+            "the daemon of the mount at {} does not answer: it is stopped, or it hangs",
+            folder.display()
+        )),
+    }
+}
+
+/// What is mounted at `path` last, if anything is. The path may lead over symbolic links, but for its last name: nobody may
+/// answer there.
+fn mount_at(path: &Path) -> anyhow::Result<Option<MountedAt>> {
+    mounts::check()?;
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    Ok(folder.canonicalize().ok().and_then(|folder| mounts::mount_at(&folder.join(name))))
+}
+
+/// Whether a process serves the mount at `folder`, or keeps it, or publishes what was written there: it names the folder
+/// among its arguments.
+fn has_daemon(folder: &Path) -> anyhow::Result<bool> {
+    let processes = fs::read_dir("/proc").context("cannot see the processes")?.flatten();
+    let serves = |process: fs::DirEntry| {
+        let Ok(line) = fs::read(process.path().join("cmdline")) else { return false };
+        let mut words = line.split(|byte| *byte == 0);
+        words.next().is_some_and(|program| program.ends_with(b"s3mount"))
+            && words.any(|word| word == folder.as_os_str().as_bytes())
+    };
+    Ok(processes.into_iter().any(serves))
 }
 
 fn detach(folder: &Path) -> anyhow::Result<()> {
@@ -266,21 +323,20 @@ fn detach(folder: &Path) -> anyhow::Result<()> {
 
 /// Has `target` show what is mounted at `folder`.
 fn bind(folder: &Path, target: &Path, is_read_only: bool) -> anyhow::Result<()> {
-    let wanted = table::mount_at(folder)?.ok_or_else(|| anyhow!("the mount was taken down meanwhile"))?;
-    while let Some(there) = table::mount_at(target)? {
-        if there.device == wanted.device && there.is_read_only == is_read_only {
+    let wanted = mount_at(folder)?.ok_or_else(|| anyhow!("the mount was taken down meanwhile"))?;
+    while let Some(there) = mount_at(target)? {
+        if (there.device, &there.kind, there.is_read_only) == (wanted.device, &wanted.kind, is_read_only) {
             return Ok(());
         }
         // A mount whose daemons are gone for good, or one that a driver did not finish.
-        ensure!(there.is_ours, Conflict(format!("something else is mounted at {}", target.display())));
+        ensure!(there.kind == KIND, Conflict(format!("something else is mounted at {}", target.display())));
         detach(target)?;
     }
     ensure!(
         !target.is_symlink(),
         Conflict(format!("{} is a symbolic link, and no folder", target.display()))
     );
-    std::fs::create_dir_all(target)
-        .with_context(|| format!("cannot make the folder {}", target.display()))?;
+    fs::create_dir_all(target).with_context(|| format!("cannot make the folder {}", target.display()))?;
     let failed = || format!("cannot show the volume at {}", target.display());
     let none: Option<&str> = None;
     mount(Some(folder), target, none, MsFlags::MS_BIND, none).with_context(failed)?;
@@ -295,14 +351,14 @@ fn bind(folder: &Path, target: &Path, is_read_only: bool) -> anyhow::Result<()> 
 
 /// Takes away what is mounted at `target`, and the folder.
 fn unbind(target: &Path) -> anyhow::Result<()> {
-    while let Some(there) = table::mount_at(target)? {
+    while let Some(there) = mount_at(target)? {
         ensure!(
-            there.is_ours,
+            there.kind == KIND,
             Conflict(format!("what is mounted at {} is no volume of this driver", target.display()))
         );
         detach(target)?;
     }
-    match std::fs::remove_dir(target) {
+    match fs::remove_dir(target) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove the folder {}", target.display()))
         }

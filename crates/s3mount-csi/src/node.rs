@@ -2,23 +2,18 @@
 
 use std::path::{Component, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::statvfs::Statvfs;
-use tokio::time::timeout;
 use tonic::Status;
 
 use crate::driver::{Driver, need};
-use crate::mounts::OF_THE_DEAD;
+use crate::mounts::{Answer, PATIENCE};
 use crate::protocol::{
     Capabilities, Capability, CapabilityKind, Empty, GET_VOLUME_STATS, NodeGetVolumeStats, NodeInfo,
     NodePublishVolume, NodeUnpublishVolume, Unit, VOLUME_CONDITION, VOLUME_MOUNT_GROUP, VolumeCondition,
     VolumeStats, VolumeUsage,
 };
 use crate::volume;
-
-/// How long a mount may take to say how full it is.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Driver {
     pub(crate) fn node_info(&self) -> NodeInfo {
@@ -64,21 +59,19 @@ impl Driver {
         let path = PathBuf::from(need(&call.volume_path, "volume_path")?);
         let shown = path.display().to_string();
         let driver = self.clone();
-        // A mount whose daemon hangs keeps a thread waiting.
-        let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&path));
-        let Ok(asked) = timeout(PATIENCE, asked).await else {
-            return Ok(abnormal(format!("the mount gave no answer within {PATIENCE:?}")));
-        };
+        let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&path)).await;
         let asked = asked.map_err(|error| Status::internal(error.to_string()))?;
-        match asked.map_err(|error| Status::internal(format!("{error:#}")))? {
-            None => Err(Status::not_found(format!("no volume is at {shown}"))),
-            Some(Ok(stats)) => Ok(normal(&stats)),
-            Some(Err(error)) if OF_THE_DEAD.contains(&error) => Ok(abnormal(
+        let message = match asked.map_err(|error| Status::internal(format!("{error:#}")))? {
+            None => return Err(Status::not_found(format!("no volume is at {shown}"))),
+            Some(Answer::Stats(stats)) => return Ok(normal(&stats)),
+            Some(Answer::Dead) => {
                 "the daemon of the mount has ended for good; delete the pod, and let it be made anew"
-                    .to_owned(),
-            )),
-            Some(Err(error)) => Ok(abnormal(format!("the mount answers with an error: {error}"))),
-        }
+                    .to_owned()
+            }
+            Some(Answer::Silence) => format!("the mount gave no answer within {PATIENCE:?}"),
+            Some(Answer::Error(error)) => format!("the mount answers with an error: {error}"),
+        };
+        Ok(abnormal(message))
     }
 }
 

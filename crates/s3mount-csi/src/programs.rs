@@ -1,13 +1,15 @@
 //! The programs that a driver runs: s3mount itself, which mounts, unmounts, and makes and deletes volumes.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::io::Read as _;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
 
 use crate::credentials::{Credentials, Given};
 use crate::environment::Environment;
@@ -42,24 +44,27 @@ impl Programs {
         if !is_elsewhere {
             return Ok((Self { path: this, logs, journals, environment }, false));
         }
-        let mut bytes = Vec::new();
         // By its path it could be another one by now.
-        File::open("/proc/self/exe")
-            .and_then(|mut program| program.read_to_end(&mut bytes))
-            .with_context(|| format!("cannot read {}", this.display()))?;
+        let program =
+            File::open("/proc/self/exe").with_context(|| format!("cannot read {}", this.display()))?;
         let folder = dir.join(PROGRAMS);
         let path = folder.join("s3mount");
         let is_new = host.run(|| {
             files::private_folder(&folder)?;
-            if fs::read(&path).is_ok_and(|there| there == bytes) {
-                return Ok(false);
-            }
-            let new = folder.join("new");
-            files::write(&new, &bytes)?;
-            fs::set_permissions(&new, Permissions::from_mode(0o755))
-                .and_then(|()| fs::rename(&new, &path))
-                .with_context(|| format!("cannot install {}", path.display()))?;
-            Ok(true)
+            // The program is larger than the memory that a driver needs otherwise.
+            let install = |mut program: File| {
+                if File::open(&path).and_then(digest).ok() == Some(digest(&program)?) {
+                    return Ok(false);
+                }
+                program.rewind()?;
+                let mut new = NamedTempFile::new_in(&folder)?;
+                io::copy(&mut program, &mut new)?;
+                new.as_file().set_permissions(Permissions::from_mode(0o755))?;
+                new.as_file().sync_all()?;
+                new.persist(&path)?;
+                anyhow::Ok(true)
+            };
+            install(program).with_context(|| format!("cannot install {}", path.display()))
         })?;
         let programs = Self { path, logs, journals, environment };
         programs.copy_files(host)?;
@@ -72,6 +77,9 @@ impl Programs {
     /// Those of the file system.
     pub(crate) fn copy_files(&self, host: &Host) -> anyhow::Result<()> {
         let read = self.environment.read_files()?;
+        if read.is_empty() {
+            return Ok(());
+        }
         host.run(|| self.environment.copy_files(&read))
     }
 
@@ -136,6 +144,13 @@ impl Programs {
         self.environment.give(&mut command, credentials, folder.path());
         run(&mut command)
     }
+}
+
+/// The SHA-256 of what is in a file from where it is read.
+fn digest(mut file: impl Read) -> io::Result<[u8; 32]> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut file, &mut hasher)?;
+    Ok(hasher.finalize().into())
 }
 
 /// Runs a program to its end, and returns what it prints.

@@ -1,4 +1,4 @@
-//! Reads the machine's mounts from `/proc/self/mountinfo`.
+//! Reads the machine's mounts from `/proc/thread-self/mountinfo`: a thread may be in a namespace of mounts of its own.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,7 +14,7 @@ use s3mount_fuse::MountId;
 use crate::terminal::{plain, shown};
 
 /// Where the kernel lists the mounts.
-const MOUNTINFO: &str = "/proc/self/mountinfo";
+const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct MountedAt {
     pub root: PathBuf,
     /// Where it is mounted.
     pub dir: PathBuf,
+    /// Nobody writes through this mount. Through another one of the same file system, somebody may.
+    pub is_read_only: bool,
     /// The type of the mount, such as `fuse.s3mount`.
     pub kind: String,
     /// The source of the mount, such as `s3://bucket/`.
@@ -64,11 +66,9 @@ impl fmt::Display for MountedAt {
 /// # Errors
 /// Says what to do where `/proc` is not mounted, as in a chroot.
 pub fn check() -> anyhow::Result<()> {
-    File::open(MOUNTINFO).map(drop).with_context(|| {
-        format!(
-            "cannot read {MOUNTINFO}, by which mounts are found; mount /proc here: mount -t proc proc /proc"
-        )
-    })
+    File::open(MOUNTINFO).map(drop).context(
+        "cannot read /proc/self/mountinfo, by which mounts are found; mount /proc here: mount -t proc proc /proc",
+    )
 }
 
 /// The path of `dir` as mountinfo has it: absolute and without symbolic links. If `dir` can't be resolved
@@ -158,6 +158,7 @@ fn parse(line: &[u8]) -> Option<MountedAt> {
         device: std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?.1.parse().ok()?,
         root: path(3)?,
         dir: path(4)?,
+        is_read_only: fields.get(5)?.split(|byte| *byte == b',').any(|option| option == b"ro"),
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: String::from_utf8_lossy(&unescape(source)).into_owned(),
         owner: options.first().and_then(|options| owner(options)),
@@ -226,11 +227,14 @@ mod tests {
             device: 45,
             root: PathBuf::from("/d"),
             dir: PathBuf::from("/mnt/a b"),
+            is_read_only: false,
             kind: "fuse.s3mount".into(),
             source: "s3://b/p q/".into(),
             owner: Some((0, 7)),
         };
         assert_eq!(parse(line), Some(mount));
+        let line = b"36 35 0:77 / /mnt ro,nosuid shared:1 - fuse.s3mount s3mount rw,user_id=0";
+        assert_eq!(parse(line).map(|mount| (mount.device, mount.is_read_only)), Some((77, true)));
         let line = b"36 35 0:45 / /mnt/\xff rw shared:1 - tmpfs tmpfs rw";
         assert_eq!(
             parse(line).map(|mount| mount.dir.into_os_string().into_vec()),

@@ -95,13 +95,6 @@ impl Record {
         Ok(records)
     }
 
-    /// The records of the mounts of one volume.
-    pub(crate) fn of_volume(mounts: &Path, id: &str) -> anyhow::Result<Vec<Self>> {
-        let mut records = Self::all(mounts)?;
-        records.retain(|record| record.written.volume.id == id);
-        Ok(records)
-    }
-
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -129,7 +122,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Conflict`] if it is another volume, or the same with other flags.
-    pub(crate) fn renew(&mut self, volume: &Volume) -> anyhow::Result<()> {
+    pub(crate) fn renewed(mut self, volume: &Volume) -> anyhow::Result<Self> {
         let before = &self.written.volume;
         let same = Volume { credentials: before.credentials.clone(), ..volume.clone() } == *before;
         if !same || !volume.credentials.replace(&before.credentials) {
@@ -143,7 +136,7 @@ impl Record {
             self.written.volume = volume.clone();
             self.write()?;
         }
-        Ok(())
+        Ok(self)
     }
 
     fn write(&self) -> anyhow::Result<()> {

@@ -93,7 +93,8 @@ impl Tables {
         }
     }
 
-    /// Forgets the files of the daemon before whose bytes are lost and that no program has open. That daemon may have had their FORGET.
+    /// Forgets the files of the daemon before whose bytes are lost and that no program has open. That daemon may have had
+    /// their FORGET.
     pub(super) fn forget_lost(&mut self) {
         let Some(handover) = self.handover.clone() else { return };
         let closed: Vec<_> = self.lost.keys().copied().filter(|ino| !handover.is_open(*ino)).collect();
@@ -125,6 +126,7 @@ impl Tables {
 
     fn record_of(&self, handover: &Handover, ino: InodeNo, is_needed: bool) -> Option<NodeRecord> {
         let (parent, name) = self.parent_and_name(ino)?;
+        let mut has_name = true;
         let node = if let Some(version) = self.versions.get(&ino) {
             let is_found = || ino == handover.numbers().of(parent, name, Some(version.etag()), 0);
             if !is_needed && !version.may_have_old_pages && is_found() {
@@ -137,6 +139,7 @@ impl Tables {
                 may_have_old_pages: version.may_have_old_pages,
             }
         } else if let Some(draft) = self.drafts.get(&ino) {
+            has_name = draft.has_name();
             let stored = draft.stored_version();
             if stored.is_none() && !draft.was_open {
                 return None;
@@ -145,7 +148,6 @@ impl Tables {
         } else {
             KnownNode::Folder
         };
-        let has_name = self.drafts.get(&ino).is_none_or(DraftNode::has_name);
         let is_newest = has_name && self.newest(parent, name) == Some(ino);
         Some(NodeRecord { parent, name: name.into(), is_newest, node })
     }
@@ -201,10 +203,9 @@ impl InodeTable {
     pub(crate) fn record(&self, ino: InodeNo) {
         let mut tables = self.lock();
         tables.note_recent(ino);
-        if tables.handover.as_ref().is_some_and(|handover| handover.is_open(ino))
-            && let Some(draft) = tables.drafts.get_mut(&ino)
-        {
-            draft.was_open = true;
+        let Tables { drafts, handover, .. } = &mut *tables;
+        if let (Some(draft), Some(handover)) = (drafts.get_mut(&ino), handover) {
+            draft.was_open |= handover.is_open(ino);
         }
         tables.record(ino);
     }
