@@ -5,7 +5,7 @@
 # dependencies built as the other tests have them, so that they are not built again.
 SHUTTLE = --workspace --features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
-.PHONY: build demo bench package package-test book test soak fuzz lint advisories clean
+.PHONY: build demo bench package package-test book test csi-test soak fuzz lint advisories clean
 
 # The test server and the demo are built with the product, because what they need has other features by itself, and would
 # be built twice. `--package` leaves out what other crates of the workspace ask of the product's: the simulation has a disk
@@ -40,6 +40,13 @@ test:
 	cargo test --workspace
 	S3MOUNT_TEST_FLAGS=--allow=write cargo test --workspace --test requests
 	cargo test $(SHUTTLE)
+
+# The CSI driver: the tests of `make test` that call it, with a longer life of a node from another seed, and the Helm
+# chart, for which Helm is built (some minutes).
+csi-test:
+	.ci/setup test helm
+	S3MOUNT_CSI_SEED=$$(date +%s) S3MOUNT_CSI_STEPS=300 cargo test --workspace --test mount csi
+	packaging/helm/test
 
 # The soak test for twenty minutes, and after it the simulation as long, from other seeds each time. `make test` runs
 # the soak test for 40 seconds, and the simulation with 2,000 seeds.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +27,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
+use crate::metrics::{http, parse};
 use crate::takeover::wait_for_end;
 use crate::world::{BUCKET, wait_for};
 
@@ -35,29 +37,29 @@ const CSI_SANITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/bin/
 /// How long a test may take.
 const LIMIT: Duration = Duration::from_secs(200);
 
-type Texts = BTreeMap<String, String>;
+pub(crate) type Texts = BTreeMap<String, String>;
 
 #[derive(Clone, PartialEq, Message)]
 struct Empty {}
 
 #[derive(Clone, PartialEq, Message)]
-struct Publish {
+pub(crate) struct Publish {
     #[prost(string, tag = "1")]
-    volume_id: String,
+    pub(crate) volume_id: String,
     #[prost(string, tag = "4")]
-    target_path: String,
+    pub(crate) target_path: String,
     #[prost(message, optional, tag = "5")]
-    capability: Option<Capability>,
+    pub(crate) capability: Option<Capability>,
     #[prost(bool, tag = "6")]
-    readonly: bool,
+    pub(crate) readonly: bool,
     #[prost(btree_map = "string, string", tag = "7")]
-    secrets: Texts,
+    pub(crate) secrets: Texts,
     #[prost(btree_map = "string, string", tag = "8")]
-    context: Texts,
+    pub(crate) context: Texts,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Capability {
+pub(crate) struct Capability {
     #[prost(message, optional, tag = "2")]
     mount: Option<Mount>,
     #[prost(message, optional, tag = "3")]
@@ -65,7 +67,7 @@ struct Capability {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Mount {
+pub(crate) struct Mount {
     #[prost(string, repeated, tag = "2")]
     flags: Vec<String>,
     #[prost(string, tag = "3")]
@@ -73,7 +75,7 @@ struct Mount {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Mode {
+pub(crate) struct Mode {
     #[prost(int32, tag = "1")]
     mode: i32,
 }
@@ -90,35 +92,35 @@ struct Unpublish {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Stats {
+pub(crate) struct Stats {
     #[prost(message, repeated, tag = "1")]
-    usage: Vec<Usage>,
+    pub(crate) usage: Vec<Usage>,
     #[prost(message, optional, tag = "2")]
-    condition: Option<Condition>,
+    pub(crate) condition: Option<Condition>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Usage {
+pub(crate) struct Usage {
     #[prost(int64, tag = "2")]
     total: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Condition {
+pub(crate) struct Condition {
     #[prost(bool, tag = "1")]
     abnormal: bool,
     #[prost(string, tag = "2")]
     message: String,
 }
 
-fn texts(pairs: &[(&str, &str)]) -> Texts {
+pub(crate) fn texts(pairs: &[(&str, &str)]) -> Texts {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// A node of a cluster: its driver, and its folders.
-struct Node {
-    driver: Child,
-    folder: TempDir,
+pub(crate) struct Node {
+    pub(crate) driver: Child,
+    pub(crate) folder: TempDir,
     runtime: Runtime,
     server: TestS3,
     flags: Vec<&'static str>,
@@ -127,7 +129,7 @@ struct Node {
 }
 
 impl Node {
-    fn new(server: s3mount_testkit::Builder, flags: &[&'static str]) -> Self {
+    pub(crate) fn new(server: s3mount_testkit::Builder, flags: &[&'static str]) -> Self {
         let folder = TempDir::new().expect("a folder");
         let server = server.start().expect("a server");
         let (leash, let_go) = mpsc::channel();
@@ -144,12 +146,12 @@ impl Node {
         Self { driver, folder, runtime, server, flags, _leash: leash, _watchdog: watchdog(LIMIT * 2) }
     }
 
-    fn target(&self, pod: &str) -> PathBuf {
+    pub(crate) fn target(&self, pod: &str) -> PathBuf {
         self.folder.path().join("pods").join(pod).join("mount")
     }
 
     /// Kills the driver, and starts another one.
-    fn start_anew(&mut self, program: &str) {
+    pub(crate) fn start_anew(&mut self, program: &str) {
         self.driver.kill().expect("it lives");
         self.driver.wait().expect("its end");
         self.driver = start(program, self.folder.path(), &self.server, &self.flags);
@@ -162,6 +164,7 @@ impl Node {
         A: Message + Default + Send + Sync + 'static,
     {
         let socket = self.folder.path().join("csi.sock");
+        let no_driver = |error: tonic::transport::Error| Status::unavailable(error.to_string());
         let path: PathAndQuery = format!("/csi.v1.{service}/{name}").parse().expect("a path");
         self.runtime.block_on(async {
             let connect = service_fn(move |_| {
@@ -171,16 +174,16 @@ impl Node {
             let channel: Channel = Endpoint::from_static("http://localhost")
                 .connect_with_connector(connect)
                 .await
-                .expect("a driver");
+                .map_err(no_driver)?;
             let mut grpc = Grpc::new(channel);
-            grpc.ready().await.expect("a driver");
+            grpc.ready().await.map_err(no_driver)?;
             let answer = grpc.unary(tonic::Request::new(request), path, ProstCodec::<Q, A>::default()).await;
             answer.map(tonic::Response::into_inner)
         })
     }
 
     /// A call that shows the volume `id`, which is the whole bucket, to a pod.
-    fn publishing(&self, id: &str, pod: &str) -> Publish {
+    pub(crate) fn publishing(&self, id: &str, pod: &str) -> Publish {
         Publish {
             volume_id: id.to_owned(),
             target_path: self.target(pod).display().to_string(),
@@ -194,24 +197,24 @@ impl Node {
         }
     }
 
-    fn publish(&self, call: Publish) -> Result<(), Status> {
+    pub(crate) fn publish(&self, call: Publish) -> Result<(), Status> {
         self.call("Node", "NodePublishVolume", call).map(|Empty {}| ())
     }
 
-    fn unpublish(&self, id: &str, pod: &str) -> Result<(), Status> {
+    pub(crate) fn unpublish(&self, id: &str, pod: &str) -> Result<(), Status> {
         let target_path = self.target(pod).display().to_string();
         let call = Unpublish { volume_id: id.to_owned(), target_path };
         self.call("Node", "NodeUnpublishVolume", call).map(|Empty {}| ())
     }
 
-    fn stats(&self, id: &str, pod: &str) -> Result<Stats, Status> {
+    pub(crate) fn stats(&self, id: &str, pod: &str) -> Result<Stats, Status> {
         let call =
             Unpublish { volume_id: id.to_owned(), target_path: self.target(pod).display().to_string() };
         self.call("Node", "NodeGetVolumeStats", call)
     }
 
     /// The folders of all mounts.
-    fn mounts(&self) -> Vec<PathBuf> {
+    pub(crate) fn mounts(&self) -> Vec<PathBuf> {
         let all = fs::read_dir(self.folder.path().join("state/mounts")).expect("a folder");
         all.map(|entry| entry.expect("an entry").path()).collect()
     }
@@ -260,7 +263,7 @@ fn start(program: &str, folder: &Path, server: &TestS3, flags: &[&str]) -> Child
 }
 
 /// The processes that name something below `folder` among their arguments, with the numbers of their parents.
-fn processes_below(folder: &Path) -> Vec<(i32, i32)> {
+pub(crate) fn processes_below(folder: &Path) -> Vec<(i32, i32)> {
     let folder = folder.join("state/mounts").display().to_string();
     let all = fs::read_dir("/proc").expect("processes").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -287,7 +290,7 @@ fn take_all_down(folder: &Path) {
     }
 }
 
-fn bucket() -> s3mount_testkit::Builder {
+pub(crate) fn bucket() -> s3mount_testkit::Builder {
     TestS3::builder().object(BUCKET, "there", b"bytes".to_vec())
 }
 
@@ -311,7 +314,9 @@ fn the_interfaces_own_suite_passes() {
 
 #[test]
 fn pods_share_a_mount_that_outlives_the_driver() {
-    let mut node = Node::new(bucket(), &[]);
+    // A port that is free, and nobody else is given soon.
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let mut node = Node::new(bucket(), &[format!("--metrics-listen=127.0.0.1:{port}").leak()]);
     let program = env!("CARGO_BIN_EXE_s3mount");
     std::thread::scope(|scope| {
         for pod in ["a", "b", "a"] {
@@ -327,6 +332,12 @@ fn pods_share_a_mount_that_outlives_the_driver() {
     }
     let stats = node.stats("v", "a").expect("stats");
     assert!(stats.usage.len() == 2 && stats.condition.is_some_and(|condition| !condition.abnormal));
+    let (_, metrics) = http(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mount = node.mounts()[0].file_name().expect("a name").display().to_string();
+    let labels = format!(r#"{{mount="{mount}",source="s3://data/",volume="v"}}"#);
+    let metrics = parse(&metrics);
+    assert_eq!(metrics[&format!("s3mount_csi_mount_up{labels}")], 1.0);
+    assert!(metrics[&format!("s3mount_reads_total{labels}")] > 0.0);
     let other =
         Publish { context: texts(&[("bucket", BUCKET), ("prefix", "d/")]), ..node.publishing("v", "a") };
     assert_eq!(node.publish(other).expect_err("other attributes").code(), Code::AlreadyExists);
@@ -384,7 +395,17 @@ fn a_mount_whose_holder_was_killed_is_made_anew() {
     );
     node.publish(node.publishing("v", "a")).expect("mounted anew");
     assert_eq!(fs::read(node.target("a").join("there")).expect("it is mounted"), b"bytes");
+    // The containers of this pod have the mount that has ended; those of another one have not.
+    node.publish(node.publishing("v", "b")).expect("published");
+    for (pod, is_abnormal) in [("a", true), ("b", false)] {
+        let condition = node.stats("v", pod).expect("stats").condition.expect("a condition");
+        assert_eq!(condition.abnormal, is_abnormal, "{pod}: {}", condition.message);
+    }
     node.unpublish("v", "a").expect("gone");
+    node.publish(node.publishing("v", "a")).expect("a new pod");
+    assert!(node.stats("v", "a").expect("stats").condition.is_some_and(|condition| !condition.abnormal));
+    node.unpublish("v", "a").expect("gone");
+    node.unpublish("v", "b").expect("gone");
 }
 
 /// The driver runs in namespaces of its own, as in a container, and its program is another one the second time.

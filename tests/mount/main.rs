@@ -21,6 +21,7 @@ mod cp;
 mod crash;
 mod credentials;
 mod csi;
+mod csi_life;
 mod direct;
 mod directory_bucket;
 mod disk_cache;

@@ -10,7 +10,7 @@ use s3mount_testkit::{MountGuard, TestS3};
 use crate::world::{BUCKET, MIB, World, s3mount};
 
 /// The samples of a scrape. A sample's name and labels, as the scrape writes them, are the key.
-type Samples = BTreeMap<String, f64>;
+pub(crate) type Samples = BTreeMap<String, f64>;
 
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':';
@@ -34,7 +34,7 @@ fn parse_series(series: &str) -> (&str, BTreeMap<&str, &str>) {
 /// Parses the text format of Prometheus, version 0.0.4, and checks it. Each family has HELP and TYPE before
 /// its samples. No family and no series comes twice. The buckets of a histogram grow up to +Inf, and the
 /// value of this last bucket is the histogram's count.
-fn parse(text: &str) -> Samples {
+pub(crate) fn parse(text: &str) -> Samples {
     let (mut samples, mut families) = (Samples::new(), BTreeSet::new());
     let (mut helped, mut family, mut kind) = ("", "", "");
     // The series of the histogram that is being parsed: its labels, its last bound, and how many values lie
@@ -127,7 +127,7 @@ fn a_scrape_parses_and_tells_what_the_store_has_seen() {
 }
 
 /// The answer to one HTTP request: its first line, and its body.
-fn http(port: u16, request: &str) -> (String, String) {
+pub(crate) fn http(port: u16, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.write_all(request.as_bytes()).expect("to be heard");
     let mut answer = String::new();

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::sync;
 use tonic::Status;
 
 use crate::mounts::{Conflict, Mounts};
@@ -21,8 +23,11 @@ pub(crate) struct Driver {
     pub(crate) defaults: Defaults,
     pub(crate) mounts: Mounts,
     /// Volumes for which something is done now.
-    busy: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    busy: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
 }
+
+/// How long a call waits for another one of the same volume. Kubernetes calls again, later each time.
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 impl Driver {
     pub(crate) fn new(node_id: String, defaults: Defaults, mounts: Mounts) -> Self {
@@ -32,31 +37,33 @@ impl Driver {
     /// Does `work` on a thread that may wait, when nobody else works for the volume `id`.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// Those of `work`; `Aborted` if another call for the volume takes long.
     pub(crate) async fn for_volume<T: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
         work: impl FnOnce(&Self) -> anyhow::Result<T> + Send + 'static,
     ) -> Result<T, Status> {
-        let (driver, id) = (self.clone(), id.to_owned());
+        let lock = self.locks().entry(id.to_owned()).or_default().clone();
+        let alone = tokio::time::timeout(TURN_LIMIT, lock.lock_owned()).await.map_err(|_| {
+            Status::aborted(format!(
+                "another call for the volume {id} is under way; call again when it has ended"
+            ))
+        })?;
+        let driver = self.clone();
+        // It goes on if the caller does not wait for it.
         let done = tokio::task::spawn_blocking(move || {
-            let lock = driver.locks().entry(id.clone()).or_default().clone();
-            let done = {
-                let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
-                work(&driver)
-            };
-            // This one, and the one in the table.
+            let done = work(&driver);
             let mut locks = driver.locks();
-            if Arc::strong_count(&lock) == 2 {
-                locks.remove(&id);
-            }
+            drop(alone);
+            // Nobody else has this one but the table.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             drop(locks);
             done
         });
         done.await.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| status(&error))
     }
 
-    fn locks(&self) -> MutexGuard<'_, HashMap<String, Arc<Mutex<()>>>> {
+    fn locks(&self) -> MutexGuard<'_, HashMap<String, Arc<sync::Mutex<()>>>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,6 +11,7 @@ mod driver;
 mod environment;
 mod files;
 mod host;
+mod metrics;
 mod mounts;
 mod node;
 mod programs;
@@ -19,6 +20,7 @@ mod server;
 mod volume;
 
 use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::unistd::geteuid;
 use s3mount_settings::flags::size::Size;
+use s3mount_system::metrics_server;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::driver::Driver;
@@ -66,6 +69,13 @@ pub struct CsiArgs {
     /// --memory-limit of volumes that do not name one.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory_limit: Size,
+
+    /// Serve the metrics of all mounts over HTTP at this address and port, for Prometheus.
+    ///
+    /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics of each mount shows, with the labels mount, source and
+    /// volume, and s3mount_csi_mount_up, which is 0 for a mount that does not answer.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
 
     /// Give the driver's own credentials also to volumes that a pod describes by itself.
     ///
@@ -113,6 +123,10 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
             }
         }
     });
+    if let Some(address) = args.metrics_listen {
+        let driver = driver.clone();
+        metrics_server::listen(address, move || show(driver.clone()), runtime.handle())?;
+    }
     let served = runtime.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -126,4 +140,16 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     });
     runtime.shutdown_background();
     served
+}
+
+/// The metrics of all mounts.
+async fn show(driver: Arc<Driver>) -> String {
+    let asked = tokio::task::spawn_blocking(move || driver.mounts.metrics());
+    match asked.await.context("a thread of the driver has ended").flatten() {
+        Ok(mounts) => metrics::page(&mounts),
+        Err(error) => {
+            tracing::warn!("the metrics can't be shown: {error:#}");
+            String::new()
+        }
+    }
 }

@@ -4,21 +4,21 @@
 //! has a file in `pods`, which is written before anything is done for it, and removed once nothing is left. So a driver
 //! that is killed between any two steps finds all that it has begun: a call that comes again goes on with it.
 
+mod asked;
 mod record;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::statvfs::{Statvfs, statvfs};
 use s3mount_settings::flags::size::Size;
 use s3mount_system::mounts::{self, MountedAt};
 
+use self::asked::Asked;
+pub(crate) use self::asked::{Answer, PATIENCE};
 pub(crate) use self::record::Conflict;
 use self::record::Record;
 use crate::credentials::{Credentials, Given};
@@ -36,9 +36,6 @@ const MOUNTS: &str = "mounts";
 /// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a mount may take to answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-
 /// How often it is looked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -55,6 +52,7 @@ pub(crate) struct Mounts {
     programs: Programs,
     /// `--memory-limit` of volumes that do not name one.
     memory_limit: Size,
+    asked: Asked,
 }
 
 impl Mounts {
@@ -65,7 +63,7 @@ impl Mounts {
         memory_limit: Size,
     ) -> anyhow::Result<Self> {
         host.run(|| files::private_folder(&dir.join(MOUNTS)))?;
-        Ok(Self { dir, host, programs, memory_limit })
+        Ok(Self { dir, host, programs, memory_limit, asked: Asked::default() })
     }
 
     /// Runs `s3mount volume` with `args`, and returns what it prints.
@@ -132,9 +130,17 @@ impl Mounts {
     fn ensure_mounted(&self, record: &Record) -> anyhow::Result<()> {
         let folder = record.folder();
         match mount_at(&folder)? {
-            Some(_) if !is_dead(&folder)? => return Ok(()),
-            // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already.
-            Some(_) => detach(&folder)?,
+            Some(_) if !self.asked.is_dead(&folder)? => return Ok(()),
+            // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already. So do containers that
+            // have it, whatever is mounted for them from here on.
+            Some(dead) => {
+                for target in record.targets()? {
+                    if mount_at(&target)?.is_some_and(|there| there.device == dead.device) {
+                        record.lose(&target)?;
+                    }
+                }
+                detach(&folder)?;
+            }
             None => files::private_folder(&folder)?,
         }
         let volume = record.volume();
@@ -154,7 +160,7 @@ impl Mounts {
         let mounted = self.programs.mount((&volume.source, &folder), &flags, credentials, group.as_ref());
         match mounted {
             // Another call has begun it before a driver was killed, and it is there now.
-            Err(_) if mount_at(&folder)?.is_some() && !is_dead(&folder)? => Ok(()),
+            Err(_) if mount_at(&folder)?.is_some() && !self.asked.is_dead(&folder)? => Ok(()),
             mounted => mounted.with_context(|| format!("cannot mount {}", volume.source)),
         }
     }
@@ -244,55 +250,59 @@ impl Mounts {
         })
     }
 
+    /// The metrics of each mount, as text of Prometheus, if it answers.
+    ///
+    /// # Errors
+    /// Those of reading the records.
+    pub(crate) fn metrics(&self) -> anyhow::Result<Vec<Shown>> {
+        self.host.run(|| {
+            let records = Record::all(&self.dir.join(MOUNTS))?;
+            let ask = |record: Record| {
+                let metrics = self.asked.metrics(&record.folder());
+                let Volume { id, source, .. } = record.volume().clone();
+                Shown { mount: record.name().to_owned(), volume: id, source, metrics }
+            };
+            Ok(std::thread::scope(|scope| {
+                let asking: Vec<_> =
+                    records.into_iter().map(|record| scope.spawn(move || ask(record))).collect();
+                asking.into_iter().filter_map(|thread| thread.join().ok()).collect()
+            }))
+        })
+    }
+
     /// How full the volume at `path` is. `None` if no mount is there.
     ///
     /// # Errors
     /// Those of looking at the mounts.
-    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Answer>> {
-        self.host.run(|| Ok(mount_at(path)?.map(|_| Answer::of(path))))
+    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Looked>> {
+        self.host.run(|| {
+            if mount_at(path)?.is_none() {
+                return Ok(None);
+            }
+            let records = Record::all(&self.dir.join(MOUNTS))?;
+            let is_second = records.iter().any(|record| record.has_lost(path));
+            Ok(Some(Looked { answer: self.asked.stats(path), is_second }))
+        })
     }
 }
 
-/// What a mount answers to who asks how full it is.
+/// What is found at the target of a pod.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Stats(Statvfs),
-    Error(Errno),
-    /// Its daemon is gone, and no other will come.
-    Dead,
-    /// Its daemon is stopped, or hangs.
-    Silence,
+pub(crate) struct Looked {
+    pub(crate) answer: Answer,
+    /// Whether the mount took the place of one that had ended for good while the pod was there.
+    pub(crate) is_second: bool,
 }
 
-impl Answer {
-    /// Asks the mount at `folder`. Where it does not answer, the thread that asks is left behind.
-    fn of(folder: &Path) -> Self {
-        let (tell, told) = mpsc::channel();
-        let asked = folder.to_owned();
-        std::thread::spawn(move || tell.send(statvfs(&asked)));
-        match told.recv_timeout(PATIENCE) {
-            Ok(Ok(stats)) => Self::Stats(stats),
-            // The second is for who was waiting when it went.
-            Ok(Err(Errno::ENOTCONN | Errno::ECONNABORTED)) => Self::Dead,
-            Ok(Err(error)) => Self::Error(error),
-            Err(_) => Self::Silence,
-        }
-    }
-}
-
-/// Whether the daemon of the mount at `folder` is gone, and no other will come.
-///
-/// # Errors
-/// If it does not answer.
-fn is_dead(folder: &Path) -> anyhow::Result<bool> {
-    match Answer::of(folder) {
-        Answer::Stats(_) | Answer::Error(_) => Ok(false),
-        Answer::Dead => Ok(true),
-        Answer::Silence => Err(anyhow!(
-            "the daemon of the mount at {} does not answer: it is stopped, or it hangs",
-            folder.display()
-        )),
-    }
+/// What a mount shows of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// The name of its record.
+    pub(crate) mount: String,
+    pub(crate) volume: String,
+    pub(crate) source: String,
+    /// Its metrics. `None` if it does not answer.
+    pub(crate) metrics: Option<String>,
 }
 
 /// What is mounted at `path` last, if anything is. The path may lead over symbolic links, but for its last name: nobody may

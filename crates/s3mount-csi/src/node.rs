@@ -61,17 +61,27 @@ impl Driver {
         let driver = self.clone();
         let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&path)).await;
         let asked = asked.map_err(|error| Status::internal(error.to_string()))?;
-        let message = match asked.map_err(|error| Status::internal(format!("{error:#}")))? {
-            None => return Err(Status::not_found(format!("no volume is at {shown}"))),
-            Some(Answer::Stats(stats)) => return Ok(normal(&stats)),
-            Some(Answer::Dead) => {
+        let looked = asked.map_err(|error| Status::internal(format!("{error:#}")))?;
+        let looked = looked.ok_or_else(|| Status::not_found(format!("no volume is at {shown}")))?;
+        let abnormal = match looked.answer {
+            Answer::Stats(stats) if !looked.is_second => return Ok(volume_stats(Some(&stats), None)),
+            Answer::Stats(_) => {
+                "the mount had ended for good and was made anew, but containers that were started before do not see it; \
+                 delete the pod, and let it be made anew"
+                    .to_owned()
+            }
+            Answer::Dead => {
                 "the daemon of the mount has ended for good; delete the pod, and let it be made anew"
                     .to_owned()
             }
-            Some(Answer::Silence) => format!("the mount gave no answer within {PATIENCE:?}"),
-            Some(Answer::Error(error)) => format!("the mount answers with an error: {error}"),
+            Answer::Silence => format!("the mount gave no answer within {PATIENCE:?}"),
+            Answer::Error(error) => format!("the mount answers with an error: {error}"),
         };
-        Ok(abnormal(message))
+        let stats = match &looked.answer {
+            Answer::Stats(stats) => Some(stats),
+            _ => None,
+        };
+        Ok(volume_stats(stats, Some(abnormal)))
     }
 }
 
@@ -94,11 +104,8 @@ pub(crate) fn capabilities(kinds: &[i32]) -> Capabilities {
     Capabilities { capabilities: kinds.iter().map(capability).collect() }
 }
 
-fn abnormal(message: String) -> VolumeStats {
-    VolumeStats { usage: Vec::new(), volume_condition: Some(VolumeCondition { abnormal: true, message }) }
-}
-
-fn normal(stats: &Statvfs) -> VolumeStats {
+/// The usage of a volume that has answered, and what is `abnormal` about it.
+fn volume_stats(stats: Option<&Statvfs>, abnormal: Option<String>) -> VolumeStats {
     let usage = |unit: Unit, (total, free, available): (u64, u64, u64), of: u64| {
         let number = |count: u64| i64::try_from(count.saturating_mul(of)).unwrap_or(i64::MAX);
         VolumeUsage {
@@ -108,11 +115,15 @@ fn normal(stats: &Statvfs) -> VolumeStats {
             unit: unit.into(),
         }
     };
-    let blocks = (stats.blocks(), stats.blocks_free(), stats.blocks_available());
-    let files = (stats.files(), stats.files_free(), stats.files_available());
-    let message = "the mount answers".to_owned();
+    let usage = stats.map(|stats| {
+        let blocks = (stats.blocks(), stats.blocks_free(), stats.blocks_available());
+        let files = (stats.files(), stats.files_free(), stats.files_available());
+        vec![usage(Unit::Bytes, blocks, stats.fragment_size()), usage(Unit::Inodes, files, 1)]
+    });
+    let is_abnormal = abnormal.is_some();
+    let message = abnormal.unwrap_or_else(|| "the mount answers".to_owned());
     VolumeStats {
-        usage: vec![usage(Unit::Bytes, blocks, stats.fragment_size()), usage(Unit::Inodes, files, 1)],
-        volume_condition: Some(VolumeCondition { abnormal: false, message }),
+        usage: usage.unwrap_or_default(),
+        volume_condition: Some(VolumeCondition { abnormal: is_abnormal, message }),
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Anybody whom the mount lets in may connect, and the owner's probes ask here whether the daemon is alive. So what is
 //! answered at once needs no place among the clients that stay ([`places`](super::places)), and nobody waits behind
-//! clients that say nothing ([`guests`](super::guests)).
+//! clients that say nothing ([`guests`](s3mount_system::guests)).
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -25,13 +25,13 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 use s3mount_fs::{FileHandle, Filesystem, FsError, OWNER_ONLY, ROOT};
+use s3mount_system::guests::Guests;
 use s3mount_system::terminal::shown;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::guests::Guests;
 use super::places::{Client, Places};
 
 /// The longest first line, in bytes.

@@ -22,7 +22,7 @@ use s3mount_shared::SharedTier;
 use s3mount_system::connections::connections;
 use s3mount_system::metrics::DaemonMetrics;
 use s3mount_system::mounts::{MountedAt, by_id};
-use s3mount_system::{cpu_time, open_files, terminal, threads};
+use s3mount_system::{cpu_time, metrics_server, open_files, terminal, threads};
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 
@@ -34,7 +34,6 @@ use super::holder;
 use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
 use super::manager;
-use super::metrics_server;
 use super::otlp::Exporter;
 use super::taking_down::take_down;
 use super::warden;
@@ -173,7 +172,13 @@ pub(crate) fn mount(
         .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
     let _control = control.transpose()?;
     if let Some(address) = config.metrics_listen {
-        metrics_server::listen(address, fs.clone(), runtime.handle())?;
+        let fs = fs.clone();
+        let show = move || {
+            // Brings the gauges up to date.
+            fs.metrics();
+            std::future::ready(fs.registry().snapshot().prometheus())
+        };
+        metrics_server::listen(address, show, runtime.handle())?;
     }
     let exporter = config.otlp_endpoint.as_ref();
     let exporter = exporter.map(|endpoint| Exporter::start(endpoint, config, fs.clone(), runtime.handle()));

@@ -19,6 +19,9 @@ const RECORD: &str = "mount.json";
 /// The folder with a file for each target.
 const PODS: &str = "pods";
 
+/// The folder with a file for each target whose mount has ended for good.
+const LOST: &str = "lost";
+
 /// Where the bucket is mounted.
 const FOLDER: &str = "data";
 
@@ -143,28 +146,46 @@ impl Record {
         files::write(&self.dir.join(RECORD), &serde_json::to_vec(&self.written)?)
     }
 
-    fn pod(&self, target: &Path) -> PathBuf {
+    /// The file of `target` in `folder`.
+    fn of_target(&self, folder: &str, target: &Path) -> PathBuf {
         let name = format!("{:x}", Sha256::digest(target.as_os_str().as_bytes()));
-        self.dir.join(PODS).join(name)
+        self.dir.join(folder).join(name)
     }
 
     /// Whether the volume is at `target`, or was to be.
     pub(crate) fn has(&self, target: &Path) -> bool {
-        self.pod(target).exists()
+        self.of_target(PODS, target).exists()
+    }
+
+    /// Whether the mount that `target` has shown first has ended for good.
+    pub(crate) fn has_lost(&self, target: &Path) -> bool {
+        self.of_target(LOST, target).exists()
     }
 
     pub(crate) fn add(&self, target: &Path) -> anyhow::Result<()> {
-        files::private_folder(&self.dir.join(PODS))?;
-        files::write(&self.pod(target), target.as_os_str().as_bytes())
+        self.note(PODS, target)
+    }
+
+    /// Notes that the mount which `target` shows has ended for good.
+    pub(crate) fn lose(&self, target: &Path) -> anyhow::Result<()> {
+        self.note(LOST, target)
+    }
+
+    fn note(&self, folder: &str, target: &Path) -> anyhow::Result<()> {
+        files::private_folder(&self.dir.join(folder))?;
+        files::write(&self.of_target(folder, target), target.as_os_str().as_bytes())
     }
 
     pub(crate) fn remove(&self, target: &Path) -> anyhow::Result<()> {
-        match fs::remove_file(self.pod(target)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot forget {}", target.display()))
+        for folder in [LOST, PODS] {
+            match fs::remove_file(self.of_target(folder, target)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot forget {}", target.display()));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Where the volume is shown.

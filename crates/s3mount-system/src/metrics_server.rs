@@ -1,9 +1,8 @@
-//! `--metrics-listen`: serves the metrics of the mount over HTTP, for Prometheus.
+//! `--metrics-listen`: serves metrics over HTTP, for Prometheus.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -14,12 +13,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use s3mount_fs::Filesystem;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::guests::Guests;
+use crate::guests::Guests;
 
 /// The most clients that are being answered.
 const MAX_GUESTS: usize = 64;
@@ -33,17 +31,24 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The text format of Prometheus.
 const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Serves the metrics at `address` until the runtime ends.
+/// Serves the metrics at `address` until the runtime ends. `show` makes their text.
 ///
 /// # Errors
 /// Fails if nobody can listen there.
-pub(crate) fn listen(address: SocketAddr, fs: Arc<Filesystem>, runtime: &Handle) -> anyhow::Result<()> {
+pub fn listen<F>(
+    address: SocketAddr,
+    show: impl Fn() -> F + Clone + Send + Sync + 'static,
+    runtime: &Handle,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = String> + Send + 'static,
+{
     let listener = StdTcpListener::bind(address).map_err(|error| explain(address, &error))?;
     listener.set_nonblocking(true)?;
     let _inside = runtime.enter();
     let listener = TcpListener::from_std(listener).context("cannot serve the metrics")?;
     tracing::info!(address = %listener.local_addr()?, "metrics are served");
-    runtime.spawn(accept(listener, fs));
+    runtime.spawn(accept(listener, show));
     Ok(())
 }
 
@@ -57,7 +62,10 @@ fn explain(address: SocketAddr, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot listen at --metrics-listen {address}: {remedy}")
 }
 
-async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
+async fn accept<F>(listener: TcpListener, show: impl Fn() -> F + Clone + Send + Sync + 'static)
+where
+    F: Future<Output = String> + Send + 'static,
+{
     let mut guests = Guests::new(MAX_GUESTS);
     loop {
         let client = match listener.accept().await {
@@ -68,11 +76,11 @@ async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
                 continue;
             }
         };
-        let fs = fs.clone();
+        let show = show.clone();
         guests.admit(async move {
             let answer = service_fn(|request| {
-                let answer = answer(&request, &fs);
-                async { Ok::<_, Infallible>(answer) }
+                let show = &show;
+                async move { Ok::<_, Infallible>(answer(&request, show).await) }
             });
             // A connection serves one request, so that idle clients keep no other client out.
             let served =
@@ -84,7 +92,10 @@ async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, fs: &Filesystem) -> Response<Full<Bytes>> {
+async fn answer<F>(request: &Request<Incoming>, show: impl Fn() -> F) -> Response<Full<Bytes>>
+where
+    F: Future<Output = String>,
+{
     let text = |status, text: String| {
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
@@ -99,7 +110,5 @@ fn answer(request: &Request<Incoming>, fs: &Filesystem) -> Response<Full<Bytes>>
     if request.uri().path() != "/metrics" {
         return text(StatusCode::NOT_FOUND, "s3mount serves its metrics at /metrics\n".into());
     }
-    // Brings the gauges up to date.
-    fs.metrics();
-    text(StatusCode::OK, fs.registry().snapshot().prometheus())
+    text(StatusCode::OK, show().await)
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 /// The clients of a listener, or of a kind of users.
 #[derive(Debug)]
-pub(super) struct Guests {
+pub struct Guests {
     /// The oldest first.
     tasks: VecDeque<JoinHandle<()>>,
     most: usize,
@@ -18,12 +18,12 @@ pub(super) struct Guests {
 
 impl Guests {
     /// Room for `most` clients at a time.
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { tasks: VecDeque::new(), most }
     }
 
     /// Lets a client in, who is answered by `answer`. Must be called in a runtime.
-    pub(super) fn admit(&mut self, answer: impl Future<Output = ()> + Send + 'static) {
+    pub fn admit(&mut self, answer: impl Future<Output = ()> + Send + 'static) {
         self.tasks.retain(|task| !task.is_finished());
         if self.tasks.len() >= self.most
             && let Some(oldest) = self.tasks.pop_front()

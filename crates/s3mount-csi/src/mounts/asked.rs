@@ -1,0 +1,105 @@
+//! Mounts that are asked something, and may never answer: their daemon may be stopped.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use nix::errno::Errno;
+use nix::sys::statvfs::{Statvfs, statvfs};
+
+/// How long a mount may take to answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What Prometheus waits for, and some time to send it: 10 s by default.
+const METRICS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A mount's own page of metrics.
+const METRICS: &str = ".s3mount/metrics";
+
+/// What a mount answers to who asks how full it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Stats(Statvfs),
+    Error(Errno),
+    /// Its daemon is gone, and no other will come.
+    Dead,
+    /// Its daemon is stopped, or hangs.
+    Silence,
+}
+
+/// The most threads that wait for one mount. Kubernetes asks each minute, and a stopped daemon may stay so for days.
+const MAX_WAITING: usize = 4;
+
+/// Asks mounts. Who gets no answer in time leaves a thread behind that waits for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked(Arc<Mutex<HashMap<PathBuf, usize>>>);
+
+impl Asked {
+    /// How full the mount at `folder` is.
+    pub(crate) fn stats(&self, folder: &Path) -> Answer {
+        match self.ask(folder, PATIENCE, statvfs) {
+            Some(Ok(stats)) => Answer::Stats(stats),
+            // The second is for who was waiting when it went.
+            Some(Err(Errno::ENOTCONN | Errno::ECONNABORTED)) => Answer::Dead,
+            Some(Err(error)) => Answer::Error(error),
+            None => Answer::Silence,
+        }
+    }
+
+    /// Whether the daemon of the mount at `folder` is gone, and no other will come.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub(crate) fn is_dead(&self, folder: &Path) -> anyhow::Result<bool> {
+        match self.stats(folder) {
+            Answer::Dead => Ok(true),
+            Answer::Silence => Err(anyhow!(
+                "the daemon of the mount at {} does not answer: it is stopped, or it hangs",
+                folder.display()
+            )),
+            Answer::Stats(_) | Answer::Error(_) => Ok(false),
+        }
+    }
+
+    /// The metrics of the mount at `folder`, as text of Prometheus, if it answers.
+    pub(crate) fn metrics(&self, folder: &Path) -> Option<String> {
+        self.ask(folder, METRICS_PATIENCE, |folder| fs::read_to_string(folder.join(METRICS)))?.ok()
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        folder: &Path,
+        patience: Duration,
+        question: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Option<T> {
+        let mut waiting = self.waiting();
+        let count = waiting.entry(folder.to_owned()).or_default();
+        if *count == MAX_WAITING {
+            return None;
+        }
+        *count += 1;
+        drop(waiting);
+        let (tell, told) = mpsc::channel();
+        let (asked, folder) = (self.clone(), folder.to_owned());
+        std::thread::spawn(move || {
+            let answer = question(&folder);
+            let mut waiting = asked.waiting();
+            if let Some(count) = waiting.get_mut(&folder) {
+                *count -= 1;
+                if *count == 0 {
+                    waiting.remove(&folder);
+                }
+            }
+            drop(waiting);
+            let _ = tell.send(answer);
+        });
+        told.recv_timeout(patience).ok()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
