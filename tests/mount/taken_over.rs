@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -279,4 +279,87 @@ fn a_name_that_is_given_only_if_it_is_free_is_given_once() {
     });
     assert_eq!(world.read("free"), b"bytes");
     assert_eq!(world.stored_below("").keys().collect::<Vec<_>>(), ["free"]);
+}
+
+/// Renames `there` onto `name`, with a daemon that dies when the store has the copy. The store takes its time for it.
+fn rename_onto(world: &World, name: &str) {
+    world.server.shape(Shape { first_byte: FirstByte::Fixed(300.0), ..Shape::fast() });
+    thread::scope(|scope| {
+        let renamed = scope.spawn(|| fs::rename(world.path("there"), world.path(name)));
+        let is_copied = || world.server.stored(BUCKET, name).is_some_and(|stored| stored.bytes() == b"bytes");
+        wait_for("the copy", is_copied);
+        take_over(world, Signal::SIGKILL);
+        renamed.join().expect("it ends").expect("it is renamed once");
+    });
+    world.server.shape(Shape::fast());
+    assert_eq!(world.read(name), b"bytes");
+    assert_eq!(world.stored_below("").keys().collect::<Vec<_>>(), [name]);
+}
+
+#[test]
+fn a_name_that_is_open_to_write_is_given_once() {
+    for is_changed in [false, true] {
+        let spool = TempDir::new().expect("a folder");
+        let spool = spool.path().display().to_string();
+        let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool]);
+        fs::write(world.path("open"), "replaced").expect("written");
+        let open = File::options().read(true).write(true).open(world.path("open")).expect("it is there");
+        if is_changed {
+            open.write_all_at(b"more", 0).expect("written");
+            open.sync_all().expect("safe");
+        }
+        rename_onto(&world, "open");
+        // The handle's file has no name any more, and goes with it.
+        drop(open);
+        fs::write(world.path("open"), "anew").expect("written");
+        assert_eq!(world.stored_below("")["open"], b"anew");
+    }
+}
+
+#[test]
+fn what_was_appended_to_a_file_that_a_rename_replaces_goes_with_it() {
+    let spool = TempDir::new().expect("a folder");
+    let spool = spool.path().display().to_string();
+    let world = world(&["--keep-alive", "--allow=all", "--append-delay=30s", "--write-spool", &spool]);
+    fs::write(world.path("log"), "replaced").expect("written");
+    let mut log = File::options().append(true).open(world.path("log")).expect("it is there");
+    log.write_all(b"a line").expect("written");
+    drop(log);
+    rename_onto(&world, "log");
+    fs::write(world.path("log"), "anew").expect("nobody misses the line");
+    assert_eq!(world.stored_below("")["log"], b"anew");
+}
+
+#[test]
+fn a_daemon_whose_spool_is_away_for_a_moment_is_tried_again() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = folder.path().join("spool");
+    fs::create_dir(&spool).expect("a folder");
+    let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool.display().to_string()]);
+    fs::remove_dir(&spool).expect("it is empty");
+    let daemon = Pid::from_raw(daemon_of(&world).expect("a daemon"));
+    kill(daemon, Signal::SIGKILL).expect("it lives");
+    wait_for_end(daemon);
+    thread::sleep(Duration::from_secs(1));
+    fs::create_dir(&spool).expect("a folder");
+    assert_eq!(world.read("there"), b"bytes");
+}
+
+#[test]
+fn no_more_files_are_kept_than_the_next_daemon_may_have_open() {
+    let spool = TempDir::new().expect("a folder");
+    let spool = spool.path().display().to_string();
+    let world = world(&["--keep-alive", "--allow=all", "--write-spool", &spool]);
+    let daemon = daemon_of(&world).expect("a daemon");
+    for pid in [daemon, holder_of(&world).as_raw()] {
+        let limited = Command::new("prlimit").args(["--nofile=128:128", "--pid", &pid.to_string()]).status();
+        assert!(limited.expect("prlimit").success());
+    }
+    let mut open: Vec<_> =
+        (0..60).map(|number| File::create(world.path(&number.to_string())).expect("a file")).collect();
+    open.iter_mut().for_each(|file| file.write_all(b"bytes").expect("written"));
+    take_over(&world, Signal::SIGKILL);
+    assert_eq!(world.read("there"), b"bytes");
+    let kept = open.iter().filter(|file| file.sync_all().is_ok()).count();
+    assert_eq!(kept, 32, "a quarter of the limit");
 }

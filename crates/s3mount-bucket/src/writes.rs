@@ -56,6 +56,16 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         }
     }
 
+    /// Whether a daemon of this `family` has written the version at `key`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn is_of_family(&self, key: &str, family: u32) -> Result<bool, ObjectError> {
+        let found = self.describe_marked(key).await?;
+        let mark = found.object.metadata.get(MARK);
+        Ok(mark.is_some_and(|mark| mark.starts_with(&format!("{family:08x}"))))
+    }
+
     /// Writes an object whole (PutObject). Where the store may still carry out an earlier write of the key, it is
     /// an upload of one part instead: see [`late`](crate::late).
     ///

@@ -25,6 +25,11 @@ impl Stat {
         matches!(self.state, 'Z' | 'X')
     }
 
+    /// Whether it was stopped, by a signal or by who traces it.
+    pub(crate) fn is_stopped(self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// Whether it waits in the kernel, where no signal reaches it.
     pub(crate) fn is_stuck(self) -> bool {
         self.state == 'D'

@@ -77,6 +77,8 @@ fn replace(mount: &MountedAt) -> anyhow::Result<()> {
         return Ok(());
     }
     check(daemon, state)?;
+    let is_stopped = Stat::of(format!("/proc/{daemon}")).is_some_and(Stat::is_stopped);
+    ensure!(!is_stopped, "the daemon is stopped; have it go on (kill -CONT {daemon}), and try again");
     kill(Pid::from_raw(daemon), Signal::SIGUSR2)
         .context("cannot ask the daemon; run this as its user, or as root")?;
     let asked = Instant::now();

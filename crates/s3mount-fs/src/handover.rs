@@ -96,8 +96,9 @@ impl Numbers {
     }
 }
 
-/// The last versions that this mount has written have a record.
-const MOST_WRITTEN: u64 = 8192;
+/// The last versions that this mount has written have a record, as many as the writer remembers for certain. They take a
+/// megabyte.
+const MOST_WRITTEN: u64 = 32_768;
 
 /// The number of a record about a key, or about a folder.
 fn number_of(text: &str) -> u64 {
@@ -119,8 +120,8 @@ struct Records {
     /// The kind of each node's record: whether it is a folder.
     nodes: HashMap<InodeNo, bool>,
     spooled: Spooled,
-    /// How many versions were noted as written.
-    written: u64,
+    /// The place of the next version that is noted as written.
+    next_written: u64,
     /// A record could not be written: nothing is written any more.
     is_broken: bool,
 }
@@ -167,7 +168,7 @@ impl Handover {
             files: 0,
             nodes: HashMap::new(),
             spooled: Spooled::default(),
-            written: 0,
+            next_written: 0,
             is_broken: false,
         };
         let (family_before, keeper, appended) = (numbers.family(), OnceLock::new(), OnceLock::new());
@@ -197,7 +198,6 @@ impl Handover {
         let handover = Self { family_before, ..Self::new(log, first_handle) };
         let mut counts = handover.lock();
         counts.spooled = Spooled::of(&records);
-        counts.written = records.iter().filter(|record| matches!(record, Record::Written(_))).count() as u64;
         for record in &records {
             match record {
                 Record::Node(ino, node) => counts.count(*ino, Some(node.node == KnownNode::Folder)),
@@ -207,6 +207,8 @@ impl Handover {
                     *counts.open.entry(*ino).or_default() += 1;
                 }
                 Record::LocalFolder(_) => counts.local_folders += 1,
+                // The last of them is the one that was written last.
+                Record::Written(place, _) => counts.next_written = (place + 1) % MOST_WRITTEN,
                 Record::Session(_)
                 | Record::Settings(_)
                 | Record::Region(_)
@@ -214,7 +216,6 @@ impl Handover {
                 | Record::SpoolRange(..)
                 | Record::Append(_)
                 | Record::Repeated(..)
-                | Record::Written(_)
                 | Record::Mode(_) => {}
             }
         }
@@ -337,9 +338,13 @@ impl Handover {
         records.put(key, &LocalFolderRecord::bytes(prefix, name, note));
     }
 
-    /// Notes who may run a file, or that it is as others are.
+    /// Notes who may run a file, or that it is as others are. The last ones are forgotten last.
     pub(crate) fn set_mode(&self, key: &str, mode: Option<&Mode>) {
-        self.lock().set((MODE, number_of(key)), mode.map(|mode| ModeRecord::bytes(key, mode)));
+        let (mut records, number) = (self.lock(), (MODE, number_of(key)));
+        match mode {
+            Some(mode) => records.put_last(number, &ModeRecord::bytes(key, mode)),
+            None => records.remove(number),
+        }
     }
 
     /// Notes the name that a thread is to open once more, or that it has done so.
@@ -361,6 +366,11 @@ impl Handover {
         let _ = self.appended.set(appended);
     }
 
+    /// Whether there was a daemon before this one.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.appended.get().is_some()
+    }
+
     /// Whether a request that comes again has appended its bytes.
     pub(crate) fn has_appended(&self, id: RequestId) -> bool {
         self.appended.get().is_some_and(|appended| appended.contains(&id))
@@ -379,8 +389,8 @@ impl WrittenNotes for Handover {
 
     fn note(&self, hash: u64) {
         let mut records = self.lock();
-        let place = records.written % MOST_WRITTEN;
-        records.written += 1;
+        let place = records.next_written;
+        records.next_written = (place + 1) % MOST_WRITTEN;
         records.put((WRITTEN, place), &hash.to_le_bytes());
     }
 }
@@ -440,6 +450,13 @@ impl Records {
     fn put(&mut self, key: Key, bytes: &[u8]) {
         if !self.is_broken {
             let put = self.log.put(key, bytes);
+            self.check(put);
+        }
+    }
+
+    fn put_last(&mut self, key: Key, bytes: &[u8]) {
+        if !self.is_broken {
+            let put = self.log.put_last(key, bytes);
             self.check(put);
         }
     }

@@ -43,6 +43,22 @@ pub fn make_room(connections: u32) -> anyhow::Result<u32> {
     Ok(allowed)
 }
 
+/// How many files this process may have open.
+pub fn limit() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST, |(soft, _)| soft);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Raises the limit as far as [`make_room`] does. Where it can't be raised, it stays.
+pub fn raise_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let (wanted, _) = plan(soft, hard, 0);
+        if wanted != soft {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
+        }
+    }
+}
+
 /// The soft limit to set, and the number of connections that fit into it.
 pub fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
     let limit = soft.max(hard.min(MOST));

@@ -38,6 +38,7 @@ use procfs::process::Process;
 use s3mount_fuse::MountId;
 use s3mount_settings::resolved::Config;
 use s3mount_system::mounts::by_id;
+use s3mount_system::open_files;
 use s3mount_system::unmounting::detach;
 
 use super::keeper::{
@@ -54,7 +55,7 @@ const LOOK_MS: u16 = 100;
 const MOST_DEATHS: usize = 3;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a daemon may fail to start, and how often it is tried.
+/// How long daemons may fail to start, and how long it takes until the next one is tried.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const START_PAUSE: Duration = Duration::from_millis(100);
 
@@ -193,7 +194,10 @@ struct Told {
     /// Files of the spool, by their numbers.
     files: BTreeMap<u64, OwnedFd>,
     mount: Option<MountId>,
+    /// The mount has answered.
     is_ready: bool,
+    /// The daemon that lives, or was the last one, has begun to serve the mount.
+    serves: bool,
     /// The holder was asked to end.
     was_asked: bool,
     /// Only a daemon that has made way can be followed by another.
@@ -225,6 +229,8 @@ impl Told {
     /// Takes the mount down, and says why.
     fn give_up(&mut self, config: &Config, why: &str) -> anyhow::Error {
         let text = format!("{why}; the mount at {} is taken down", config.target);
+        // They may be all that this process may have open.
+        self.files.clear();
         if self.is_ready && !config.foreground && logging::start(config).is_ok() {
             tracing::error!("{text}");
         }
@@ -271,6 +277,9 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
     let score = lower_oom_score();
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let (mut told, mut deaths, mut ended) = (Told::default(), Vec::new(), None);
+    let mut fails_since = None;
+    // Files of the spool are kept here, too.
+    open_files::raise_limit();
     loop {
         let mut kept: Vec<_> =
             [Some(&theirs), told.device.as_ref(), told.state.as_ref()].into_iter().flatten().collect();
@@ -289,7 +298,7 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
             // It hears that once it serves the mount, and publishes what is left.
             let _ = kill(daemon, Signal::SIGTERM);
         }
-        (told.last_words, told.makes_way) = (None, false);
+        (told.last_words, told.makes_way, told.serves) = (None, false, false);
         let how = watch(daemon, &ours, &signals, &mut told, &mut ready)?;
         // A mount that was unmounted meanwhile is gone on with, too: what the spool has for its files is to be published.
         let is_kept = told.device.is_some() && told.state.is_some();
@@ -320,6 +329,20 @@ pub(crate) fn hold(config: &Config, program: &Program, mut ready: impl FnMut()) 
                 Ended::Stuck => ExitCode::FAILURE,
             });
         }
+        if let Ended::Exited(code) = how
+            && code != REPLACE
+            && !told.serves
+        {
+            // Its program, or the folder of its spool, may be away for a moment.
+            if fails_since.get_or_insert_with(Instant::now).elapsed() < START_LIMIT {
+                std::thread::sleep(START_PAUSE);
+                continue;
+            }
+            let end = told.end_of_daemon(how);
+            let why = format!("no other daemon could start within {START_LIMIT:?}, the last one {end}");
+            return Err(told.give_up(config, &why));
+        }
+        fails_since = None;
         if how != Ended::Exited(REPLACE) {
             let now = Instant::now();
             deaths.retain(|death| now.duration_since(*death) < DEATHS_WITHIN);
@@ -452,7 +475,9 @@ fn listen(socket: &OwnedFd, told: &mut Told) -> anyhow::Result<bool> {
             Some((LAST_WORDS, words)) => told.last_words = Some(words.to_owned()),
             Some(("FDSTORE" | "FDSTOREREMOVE", _)) | None => {}
             Some((name, value)) => {
-                told.is_ready |= (name, value) == ("READY", "1");
+                let is_ready = (name, value) == ("READY", "1");
+                told.is_ready |= is_ready;
+                told.serves |= is_ready;
                 states.push(line);
             }
         }

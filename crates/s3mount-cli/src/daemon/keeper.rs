@@ -19,6 +19,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, send, sendmsg};
 use rustix::fs::{MemfdFlags, memfd_create};
 use s3mount_fs::{Handover, Left, SpoolKeeper};
 use s3mount_fuse::{KeptSession, Mount};
+use s3mount_system::open_files;
 use s3mount_write::{SpoolBytes, kept_file};
 
 use super::manager;
@@ -285,7 +286,8 @@ impl SpoolKeeper for Keeper {
 
     fn room(&self) -> usize {
         match self {
-            Self::Holder(_) => usize::MAX,
+            // When it starts a daemon it has each file twice, and the daemon has others open, too.
+            Self::Holder(_) => open_files::limit() / 4,
             Self::Systemd(room) => room.saturating_sub(2),
         }
     }

@@ -67,14 +67,18 @@ impl Modes {
         let _ = self.tell.set(Box::new(tell));
     }
 
-    /// Takes over a note of the daemon before.
+    /// Takes over a note of the daemon before. The oldest is to be the first.
     pub(crate) fn restore(&self, key: &str, mode: Mode) {
-        self.insert(&mut lock(&self.generations), key, mode);
+        self.insert_noted(&mut lock(&self.generations), key, mode);
         self.has_any.store(true, Ordering::Relaxed);
     }
 
     fn insert(&self, generations: &mut Generations, key: &str, mode: Mode) {
         self.note(key, Some(&mode));
+        self.insert_noted(generations, key, mode);
+    }
+
+    fn insert_noted(&self, generations: &mut Generations, key: &str, mode: Mode) {
         let [young, old] = generations;
         old.remove(key);
         if young.len() >= GENERATION {

@@ -146,10 +146,25 @@ impl Filesystem {
             let (prefix, name) = file.place();
             if let Err(error) = fs.clone().end_closed_draft(file).await {
                 let key = format!("{prefix}{name}");
+                if fs.was_replaced_here(&key).await {
+                    let _ = fs.writing.logs.check(&key);
+                    tracing::info!(key, %error, "a rename has replaced the file, and what waited to be written goes with it");
+                    return;
+                }
                 tracing::error!(key, error = &error as &dyn std::error::Error, "the written bytes are lost");
                 fs.writing.logs.note_lost(key, error);
             }
         });
+    }
+
+    /// Whether a daemon before may have replaced the file at `key` without telling this one: a write of this mount is
+    /// there, and it is not the one that this daemon waits for.
+    async fn was_replaced_here(&self, key: &str) -> bool {
+        let Some(handover) = self.handover.as_ref().filter(|handover| handover.is_taken_over()) else {
+            return false;
+        };
+        let Ok(writer) = self.writer() else { return false };
+        writer.bucket().is_of_family(key, handover.family_before()).await.unwrap_or(false)
     }
 
     /// Closes a handle that was opened to read a version, and has followed the inode since.

@@ -104,7 +104,7 @@ impl Filesystem {
                 Record::Session(_) | Record::Settings(_) | Record::Region(_) => {}
                 Record::Spool(..) | Record::SpoolRange(..) => {}
                 Record::Append(append) => appends.push(append),
-                Record::Written(hash) => {
+                Record::Written(_, hash) => {
                     self.writing.writes.iter().for_each(|writes| writes.writer.note_written_before(hash));
                 }
                 Record::Mode(ModeRecord { key, mode }) => self.attributes.modes.restore(&key, mode),
@@ -124,14 +124,13 @@ impl Filesystem {
         let going_on = self.going_on(&nodes, &mut left, |ino| writers.contains(&ino));
         let kept: HashSet<InodeNo> =
             going_on.iter().filter(|file| file.is_unpublished()).map(GoingOn::ino).collect();
-        let mut unsaved = HashSet::new();
+        let (mut unsaved, mut lost) = (HashSet::new(), Vec::new());
         for (ino, node) in &nodes {
             if is_unpublished(node) && !kept.contains(ino) {
                 // Nobody misses what had no name and was closed.
                 if writers.contains(ino) || (node.is_newest && !open.iter().any(|(_, file)| file.ino == *ino))
                 {
-                    let name = &node.name;
-                    tracing::error!(%ino, %name, "a file was being written when the daemon ended: its bytes are lost");
+                    lost.push((*ino, node.parent, node.name.clone()));
                 }
                 unsaved.insert(*ino);
             }
@@ -144,6 +143,10 @@ impl Filesystem {
         let unpublished: Vec<_> = nodes.iter().filter(|(_, node)| is_unpublished(node)).cloned().collect();
         nodes.retain(|(ino, _)| !kept.contains(ino));
         self.inodes.restore(nodes);
+        for (ino, parent, name) in lost {
+            let key = format!("{}{name}", self.inodes.prefix(parent).unwrap_or_default());
+            tracing::error!(%ino, %key, "a file was being written when the daemon ended: its bytes are lost");
+        }
         for (ino, node) in unpublished {
             self.expect_late(ino, &node);
         }

@@ -114,6 +114,9 @@ impl Filesystem {
             }
             renamed => return renamed,
         };
+        if self.is_copied_onto_draft(from, to).await {
+            return self.rename(from, to, keeps_target).await;
+        }
         let prefix = self.inodes.prefix(from.parent)?;
         match self.namespace.get(&prefix, from.name).await {
             Err(NamesError::NotFound) => {}
@@ -157,6 +160,26 @@ impl Filesystem {
         let found = (self.namespace.get(&before, from.name).await, self.namespace.get(&now, to.name).await);
         let (Ok((Target::File(source), _)), Ok((Target::File(copy), _))) = found else { return false };
         (source.object.etag(), source.size) == (copy.object.etag(), copy.size)
+    }
+
+    /// Whether the daemon before has made the copy of a rename onto a file that is open to write, and has not deleted the
+    /// object that it is of. The draft of that file has no name any more then: the store has no version that it knows.
+    async fn is_copied_onto_draft(&self, from: Place<'_>, to: Place<'_>) -> bool {
+        let (Ok(before), Ok(now)) = (self.inodes.prefix(from.parent), self.inodes.prefix(to.parent)) else {
+            return false;
+        };
+        let source = match self.namespace.get(&before, from.name).await {
+            Ok((Target::File(file), _)) => Some(file),
+            Ok((Target::Draft(file), _)) => file.whole_version(),
+            Ok((Target::Directory, _)) | Err(_) => None,
+        };
+        let target = self.namespace.get(&now, to.name).await;
+        let (Some(source), Ok((Target::Draft(replaced), _))) = (source, target) else { return false };
+        let Some(copy) = self.other_object(&replaced).await.filter(|copy| is_copy(&source, copy)) else {
+            return false;
+        };
+        self.take_name(&replaced, &copy).await;
+        true
     }
 
     /// The inode, and the handle, that the daemon before has opened for this very request, which comes again.
@@ -217,6 +240,13 @@ impl Filesystem {
     /// The object to which the name of a draft has been given. The draft has no name then. `None` if the store has no other
     /// object there than the draft's own.
     async fn renamed_onto(&self, file: &Arc<DraftFile>) -> Option<File> {
+        let found = self.other_object(file).await?;
+        self.take_name(file, &found).await;
+        Some(found)
+    }
+
+    /// What the store has under the name of a draft, if that is not the draft's own.
+    async fn other_object(&self, file: &DraftFile) -> Option<File> {
         let (prefix, name) = file.place();
         let key = format!("{prefix}{name}");
         let writer = self.writer().ok()?;
@@ -224,9 +254,13 @@ impl Filesystem {
         let object = ObjectId::new(key.as_str(), found.etag);
         let is_own = file.object().as_ref() == Some(&object)
             || writer.bucket().late_version(&key).await.ok()?.as_ref() == Some(&object);
-        if is_own {
-            return None;
-        }
+        (!is_own).then_some(File { object, size: found.size, mtime: found.last_modified })
+    }
+
+    /// Takes its name from a draft, because another object has it now.
+    async fn take_name(&self, file: &Arc<DraftFile>, other: &File) {
+        let (prefix, name) = file.place();
+        tracing::debug!(key = other.object.key(), "a file has lost its name by a rename that comes again");
         let turn = file.turn().await;
         self.unlink_draft(file);
         self.namespace.forget_draft(&prefix, &name, file);
@@ -236,7 +270,6 @@ impl Filesystem {
         }
         drop(turn);
         self.discard_unused(file).await;
-        Some(File { object, size: found.size, mtime: found.last_modified })
     }
 }
 

@@ -143,8 +143,8 @@ impl Log {
         Ok(Self { file, header, end: header.start(), places: HashMap::new(), live: 0 })
     }
 
-    /// Opens the log that another daemon has written, and passes each record that counts to `take`. Whether the log says
-    /// all.
+    /// Opens the log that another daemon has written, and passes each record that counts to `take`, in the order in which
+    /// they were written. Whether the log says all.
     ///
     /// # Errors
     /// `OtherVersion` for that of a build that writes another form, `NoLog` for what is no log.
@@ -164,9 +164,9 @@ impl Log {
             log.end += record.len() as u64;
             rest = &rest[record.len()..];
         }
-        for (key, place) in &log.places {
+        for (key, place) in log.in_order() {
             let from = (place.at - header.start()) as usize + FRAME_BYTES;
-            take(*key, &half[from..from + place.len as usize - FRAME_BYTES])?;
+            take(key, &half[from..from + place.len as usize - FRAME_BYTES])?;
         }
         let said = match header.flags {
             flags if flags & IS_BROKEN != 0 => Said::Nothing,
@@ -209,6 +209,13 @@ impl Log {
         before.is_some()
     }
 
+    /// The records that count, in the order in which they were written.
+    fn in_order(&self) -> Vec<(Key, Place)> {
+        let mut sorted: Vec<_> = self.places.iter().map(|(key, place)| (*key, *place)).collect();
+        sorted.sort_unstable_by_key(|(_, place)| place.at);
+        sorted
+    }
+
     /// Whether there is a record of `key`.
     pub(super) fn has(&self, key: Key) -> bool {
         self.places.contains_key(&key)
@@ -219,13 +226,19 @@ impl Log {
         self.live
     }
 
-    /// Replaces the record of `key`.
+    /// Replaces the record of `key`. One that says the same stays where it is.
     pub(super) fn put(&mut self, key: Key, payload: &[u8]) -> io::Result<()> {
         let len = (FRAME_BYTES + payload.len()) as u32;
         let sum = sum_in(&frame(self.header.generation, key, 0, payload));
         if self.places.get(&key).is_some_and(|before| (before.len, before.sum) == (len, sum)) {
             return Ok(());
         }
+        self.put_last(key, payload)
+    }
+
+    /// Replaces the record of `key`, and has it be the last, also if the one before says the same.
+    pub(super) fn put_last(&mut self, key: Key, payload: &[u8]) -> io::Result<()> {
+        let len = (FRAME_BYTES + payload.len()) as u32;
         let (at, sum) = self.append(key, 0, payload)?;
         self.note(key, Some(Place { at, len, sum }));
         Ok(())
@@ -259,8 +272,7 @@ impl Log {
     fn clean_up(&mut self) -> io::Result<()> {
         let old = self.header;
         let header = Header { generation: old.generation.wrapping_add(1), ..old };
-        let mut sorted: Vec<_> = self.places.iter().map(|(key, place)| (*key, *place)).collect();
-        sorted.sort_unstable_by_key(|(_, place)| place.at);
+        let sorted = self.in_order();
         let (mut places, mut end) = (HashMap::with_capacity(sorted.len()), header.start());
         let mut piece = Vec::with_capacity(COPIED_AT_ONCE);
         let mut written = end;

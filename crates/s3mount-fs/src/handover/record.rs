@@ -183,7 +183,7 @@ pub(crate) enum Record {
     /// By the number of the thread.
     Repeated(u32, RepeatedRecord),
     /// What a version is known by that this mount has written.
-    Written(u64),
+    Written(u64, u64),
     Mode(ModeRecord),
 }
 
@@ -438,7 +438,7 @@ impl Record {
             SPOOL => Record::Spool(InodeNo(id), SpoolRecord::read(bytes)?),
             SPOOL_RANGE => Record::SpoolRange(id, RangeRecord::read(bytes)?),
             APPEND => Record::Append(AppendRecord::read(bytes)?),
-            WRITTEN => Record::Written((&mut &*bytes).try_get_u64_le()?),
+            WRITTEN => Record::Written(id, (&mut &*bytes).try_get_u64_le()?),
             MODE => Record::Mode(ModeRecord::read(bytes)?),
             REPEATED => {
                 let thread = u32::try_from(id).map_err(|_| HandoverError::NoRecord)?;

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 use s3mount_names::FolderNote;
 use s3mount_object::{ETag, ObjectId};
+use s3mount_write::WrittenNotes;
 
 use super::log::{HALF_BYTES, Key, Log, Said};
 use super::record::{
@@ -16,6 +17,7 @@ use super::record::{
     Record, StoredVersion,
 };
 use super::{Handover, HandoverError, Numbers};
+use crate::attributes::modes::Mode;
 use crate::names::Target;
 use crate::numbers::{FIRST_FREE, FileHandle, InodeNo, ROOT};
 use crate::tree::inode::InodeTable;
@@ -315,6 +317,43 @@ fn what_is_closed_is_not_left() {
     assert!(!handover.is_open(other));
     let (next, left) = Handover::open(file, SEED).expect("a log");
     assert_eq!((left.records, next.bytes()), (Vec::new(), 0));
+}
+
+#[test]
+fn the_next_life_forgets_first_what_was_written_first() {
+    let file = file();
+    let handover = Handover::create(again(&file), SEED).expect("room");
+    let mode = Mode { run: 0o111, version: None };
+    let key = |index: usize| format!("key{index}");
+    let version = |index: usize| ObjectId::new(&key(index), ETag::new("e"));
+    let hash = |handover: &Handover, index| handover.hash(&version(index));
+    // Once around, and some more, in two lives.
+    let (all, first) = (super::MOST_WRITTEN as usize + 10, 100);
+    (0..first).for_each(|index| handover.note(hash(&handover, index)));
+    (0..first).for_each(|index| handover.set_mode(&key(index), Some(&mode)));
+    handover.set_mode(&key(0), Some(&mode));
+    let (handover, left) = Handover::open(again(&file), SEED).expect("a log");
+    let modes = |records: &[Record]| -> Vec<Box<str>> {
+        let modes = records.iter().filter_map(|record| match record {
+            Record::Mode(noted) => Some(noted.key.clone()),
+            _ => None,
+        });
+        modes.collect()
+    };
+    let expected: Vec<_> = (1..first).chain([0]).map(|index| key(index).into()).collect();
+    assert_eq!(modes(&left.records), expected, "the one that was set again is the last");
+    (first..all).for_each(|index| handover.note(hash(&handover, index)));
+    let (_, left) = Handover::open(file, SEED).expect("a log");
+    let written: Vec<_> = left
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Written(_, hash) => Some(*hash),
+            _ => None,
+        })
+        .collect();
+    let expected: Vec<_> = (10..all).map(|index| hash(&handover, index)).collect();
+    assert_eq!(written, expected);
 }
 
 #[test]
