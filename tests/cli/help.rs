@@ -131,5 +131,8 @@ fn mount_has_the_flags_of_the_bare_command() {
 
 #[test]
 fn version() {
-    assert_eq!(help(&["--version"]), concat!("s3mount ", env!("CARGO_PKG_VERSION"), "\n"));
+    let version = concat!("s3mount ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(help(&["-V"]), version);
+    let said = help(&["--version"]);
+    assert!(said.starts_with(version) && said.contains("\ncommit: ") && said.contains("FIPS"), "{said}");
 }

@@ -33,6 +33,7 @@ use s3mount_tools::warm::WarmArgs;
 #[command(
     name = "s3mount",
     version,
+    long_version = crate::version::long(),
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,

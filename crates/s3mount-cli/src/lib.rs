@@ -12,6 +12,7 @@ mod mount_s3;
 mod stat;
 mod umount;
 mod upgrade;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
