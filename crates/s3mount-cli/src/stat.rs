@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use nix::unistd::Pid;
+
 /// The beginning of a `stat`, behind the name, which may have any characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -32,8 +34,28 @@ impl Stat {
 
     /// Whether it waits in the kernel, where no signal reaches it.
     pub(crate) fn is_stuck(self) -> bool {
-        self.state == 'D'
+        // An idle one is a thread that waits for its process's core dump.
+        matches!(self.state, 'D' | 'I')
     }
+}
+
+/// Whether the first thread of a process has ended, or writes its core dump, and all others wait inside the kernel, where
+/// no signal reaches them. A dump waits for all threads before anything is written.
+pub(crate) fn is_gone(pid: Pid) -> bool {
+    let folder = format!("/proc/{pid}");
+    if !Stat::of(&folder).is_some_and(Stat::has_ended) && !is_dumping(pid) {
+        return false;
+    }
+    let Ok(threads) = std::fs::read_dir(format!("{folder}/task")) else { return false };
+    let states: Vec<_> = threads.flatten().filter_map(|thread| Stat::of(thread.path())).collect();
+    states.iter().all(|state| state.has_ended() || state.is_stuck())
+        && states.iter().any(|state| state.is_stuck())
+}
+
+/// Whether a process was ended by a signal with a core dump: none of its threads runs its program again.
+fn is_dumping(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("CoreDumping:").is_some_and(|value| value.trim() == "1"))
 }
 
 #[cfg(test)]

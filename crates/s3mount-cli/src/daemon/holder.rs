@@ -46,7 +46,7 @@ use super::keeper::{
     SPOOL, SPOOL_FILES, STATE,
 };
 use super::{logging, manager, warden};
-use crate::stat::Stat;
+use crate::stat::is_gone;
 
 /// How often it is looked whether a daemon is dead whose threads wait in the kernel.
 const LOOK_MS: u16 = 100;
@@ -412,23 +412,11 @@ fn watch(
             }
         }
         // Where no other daemon lets these threads go, the warden does, and they end.
-        if told.device.is_some() && is_stuck(daemon) {
+        if told.device.is_some() && is_gone(daemon) {
             while listen(socket, told)? {}
             return Ok(if told.makes_way { Ended::Exited(REPLACE) } else { Ended::Stuck });
         }
     }
-}
-
-/// Whether the first thread of a process has ended, and all others wait inside the kernel, where no signal reaches them.
-fn is_stuck(pid: Pid) -> bool {
-    let folder = format!("/proc/{pid}");
-    if !Stat::of(&folder).is_some_and(Stat::has_ended) {
-        return false;
-    }
-    let Ok(threads) = std::fs::read_dir(format!("{folder}/task")) else { return false };
-    let states: Vec<_> = threads.flatten().filter_map(|thread| Stat::of(thread.path())).collect();
-    states.iter().all(|state| state.has_ended() || state.is_stuck())
-        && states.iter().any(|state| state.is_stuck())
 }
 
 /// Takes one message of a daemon. Returns whether there was one.

@@ -146,7 +146,7 @@ impl Filesystem {
             let (prefix, name) = file.place();
             if let Err(error) = fs.clone().end_closed_draft(file).await {
                 let key = format!("{prefix}{name}");
-                if fs.was_replaced_here(&key).await {
+                if fs.is_written_here(&key).await {
                     let _ = fs.writing.logs.check(&key);
                     tracing::info!(key, %error, "a rename has replaced the file, and what waited to be written goes with it");
                     return;
@@ -158,8 +158,8 @@ impl Filesystem {
     }
 
     /// Whether a daemon before may have replaced the file at `key` without telling this one: a write of this mount is
-    /// there, and it is not the one that this daemon waits for.
-    async fn was_replaced_here(&self, key: &str) -> bool {
+    /// there.
+    pub(super) async fn is_written_here(&self, key: &str) -> bool {
         let Some(handover) = self.handover.as_ref().filter(|handover| handover.is_taken_over()) else {
             return false;
         };

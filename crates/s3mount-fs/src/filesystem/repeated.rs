@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Filesystem;
 use super::open_file::{OpenFile, Opened};
@@ -159,7 +160,17 @@ impl Filesystem {
         };
         let found = (self.namespace.get(&before, from.name).await, self.namespace.get(&now, to.name).await);
         let (Ok((Target::File(source), _)), Ok((Target::File(copy), _))) = found else { return false };
-        (source.object.etag(), source.size) == (copy.object.etag(), copy.size)
+        if source.size != copy.size {
+            return false;
+        }
+        if source.object.etag() == copy.object.etag() {
+            return true;
+        }
+        // Not every ETag follows from the bytes.
+        let Ok(writer) = self.writer() else { return false };
+        let sum = async |key: &str| writer.describe(key).await.ok()?.checksum;
+        let sums = (sum(source.object.key()).await, sum(copy.object.key()).await);
+        matches!(sums, (Some(source), Some(copy)) if source == copy)
     }
 
     /// Whether the daemon before has made the copy of a rename onto a file that is open to write, and has not deleted the
@@ -175,9 +186,11 @@ impl Filesystem {
         };
         let target = self.namespace.get(&now, to.name).await;
         let (Some(source), Ok((Target::Draft(replaced), _))) = (source, target) else { return false };
-        let Some(copy) = self.other_object(&replaced).await.filter(|copy| is_copy(&source, copy)) else {
+        let Some(copy) = self.other_object(&replaced).await else { return false };
+        // What this mount has written may be replaced, whatever it is.
+        if !self.is_written_here(copy.object.key()).await && !is_copy(&source, &copy) {
             return false;
-        };
+        }
         self.take_name(&replaced, &copy).await;
         true
     }
@@ -276,7 +289,8 @@ impl Filesystem {
 /// Whether `now` may be a copy of `before` that was made later. The ETag of an object of several parts is another one.
 fn is_copy(before: &File, now: &File) -> bool {
     let is_same = before.object.etag() == now.object.etag();
-    is_same || (before.size == now.size && before.mtime <= now.mtime)
+    // A store may tell whole seconds.
+    is_same || (before.size == now.size && before.mtime < now.mtime + Duration::from_secs(1))
 }
 
 fn unless_gone(removed: Result<(), FsError>) -> Result<(), FsError> {
