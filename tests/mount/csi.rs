@@ -412,11 +412,15 @@ fn a_mount_whose_holder_was_killed_is_made_anew() {
 #[test]
 fn mounts_on_the_host_are_taken_over_by_a_new_driver() {
     let folder = TempDir::new().expect("a folder");
+    let container = format!("/sys/fs/cgroup/freezer/s3mount-test-{}", std::process::id());
     let script = |name: &str, program: &Path| {
         let path = folder.path().join(name);
         // Mounts of the machine would live as long as the other namespace has them.
-        let inside = format!("umount -a -l -t fuse.s3mount; exec {} \"$@\"", program.display());
-        let text = format!("#!/bin/sh\nexec unshare --mount --uts sh -c '{inside}' sh \"$@\"\n");
+        let unmount = "umount -a -l -t fuse.s3mount";
+        // Where there are control groups of version 1, a container has a group in the tree of each resource.
+        let join = "mkdir $0 && echo $$ > $0/cgroup.procs";
+        let inside = format!("{unmount}; {join} 2> /dev/null; exec {} \"$@\"", program.display());
+        let text = format!("#!/bin/sh\nexec unshare --mount --uts sh -c '{inside}' {container} \"$@\"\n");
         fs::write(&path, text).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
         path.display().to_string()
@@ -435,7 +439,7 @@ fn mounts_on_the_host_are_taken_over_by_a_new_driver() {
     let reader = File::open(node.target("a").join("there")).expect("it shows on the host");
     let holder = node.holders()[0];
     let groups = fs::read_to_string(format!("/proc/{holder}/cgroup")).expect("its groups");
-    assert!(groups.contains("s3mount-csi"), "{groups}");
+    assert!(groups.contains("s3mount-csi") && !groups.contains("s3mount-test"), "{groups}");
     let before = processes_below(node.folder.path());
     node.start_anew(&script("second", &newer));
     wait_for("the new program", || {
@@ -450,4 +454,8 @@ fn mounts_on_the_host_are_taken_over_by_a_new_driver() {
     assert_eq!(fs::read(node.target("a").join("there")).expect("it is mounted"), b"bytes");
     node.unpublish("v", "a").expect("gone");
     assert_eq!(node.mounts(), Vec::<PathBuf>::new());
+    drop(node);
+    if Path::new(&container).exists() {
+        wait_for("the end of the driver", || fs::remove_dir(&container).is_ok());
+    }
 }

@@ -472,6 +472,16 @@ fn roles_are_taken_with_other_credentials() {
     read(&world, 0);
     assert_eq!(home.asked("Credential=BASE/"), 3, "the role is asked for with the keys of the environment");
     change_key(&home, &world);
+    // As Kubernetes has it (IRSA), with an address of STS.
+    let key = home.asked.lock().expect("a lock").key.clone();
+    let world = World::with(bucket(&key), &[], |command| {
+        home.apply(command);
+        command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+        command.env("AWS_ROLE_ARN", "arn:aws:iam::111122223333:role/of-pod");
+        command.env("AWS_WEB_IDENTITY_TOKEN_FILE", home.folder.path().join("token"));
+    });
+    read(&world, 0);
+    assert_eq!(home.asked("role%2Fof-pod"), 1);
     let line = home.doctor(&world.server, "second");
     assert!(line.contains("the role arn:aws:iam::111122223333:role/second, by the role"), "{line}");
 }

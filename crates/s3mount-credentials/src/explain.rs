@@ -57,7 +57,13 @@ pub(crate) fn ended(config: &SourceConfig, end: SystemTime) -> NoKeys {
 }
 
 fn no_keys(config: &SourceConfig, why: &str) -> NoKeys {
-    NoKeys(format!("profile {:?}: {why}", config.profile).into())
+    let text = match &config.kind {
+        CredentialKind::EnvironmentRole { .. } => {
+            format!("AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE: {why}")
+        }
+        _ => format!("profile {:?}: {why}", config.profile),
+    };
+    NoKeys(text.into())
 }
 
 fn reason(config: &SourceConfig, by: By, Said { code, text }: &Said) -> String {
@@ -65,7 +71,9 @@ fn reason(config: &SourceConfig, by: By, Said { code, text }: &Said) -> String {
     match (by, config.kind.origin()) {
         (By::Sts, _) => {
             let role = match &config.kind {
-                CredentialKind::Role { role, .. } | CredentialKind::WebIdentity { role } => role.as_str(),
+                CredentialKind::Role { role, .. }
+                | CredentialKind::EnvironmentRole { role }
+                | CredentialKind::WebIdentity { role } => role.as_str(),
                 _ => "role",
             };
             let advice = match code.as_deref() {

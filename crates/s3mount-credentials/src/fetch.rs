@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use aws_config::Region;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
+use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
@@ -15,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_crt::{Keys, NoKeys};
 
+use crate::CredentialKind;
 use crate::config::SourceConfig;
 use crate::explain::{ended, explain, no_answer};
 
@@ -50,6 +52,10 @@ async fn find(config: &SourceConfig, tls: TlsContext) -> Result<Credentials, NoK
     let provider_config = ProviderConfig::without_region()
         .with_region(Some(Region::new(config.region.clone())))
         .with_http_client(http);
+    if let CredentialKind::EnvironmentRole { .. } = config.kind {
+        let provider = WebIdentityTokenCredentialsProvider::builder().configure(&provider_config).build();
+        return provider.provide_credentials().await.map_err(|error| explain(config, &error));
+    }
     let provider = ProfileFileCredentialsProvider::builder()
         .configure(&provider_config)
         .profile_name(&config.profile)

@@ -43,6 +43,11 @@ pub enum CredentialKind {
         /// The role's ARN.
         role: String,
     },
+    /// A role, taken by a token in a file, both of which the environment names.
+    EnvironmentRole {
+        /// The role's ARN.
+        role: String,
+    },
     /// A role, taken with other credentials.
     Role {
         /// The role's ARN.
@@ -77,6 +82,9 @@ impl fmt::Display for CredentialKind {
             CredentialKind::Login { profile } => write!(f, "login (aws login --profile {profile})"),
             CredentialKind::Process { profile } => write!(f, "credential_process of profile {profile}"),
             CredentialKind::WebIdentity { role } => write!(f, "the role {role}, by web identity"),
+            CredentialKind::EnvironmentRole { role } => {
+                write!(f, "the role {role}, by web identity of the environment")
+            }
             CredentialKind::Role { role, of } => write!(f, "the role {role}, by {of}"),
             CredentialKind::Service(name) => write!(f, "credential_source {name}"),
         }

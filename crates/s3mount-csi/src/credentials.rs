@@ -47,9 +47,19 @@ impl Credentials {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
     keys: Option<String>,
-    role: Option<String>,
+    role: Option<TakenRole>,
     token: Option<String>,
 }
+
+/// A role, and the name under which it is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TakenRole {
+    arn: String,
+    session: String,
+}
+
+/// The longest name of a session.
+const MOST_OF_SESSION: usize = 64;
 
 /// The file of the settings of the profile, of its keys, and of the service account's token.
 pub(crate) const CONFIG: &str = "config";
@@ -63,10 +73,10 @@ impl Given {
         if let Some(token) = &self.token {
             files.push((TOKEN, token.clone()));
         }
-        if let Some(role) = &self.role {
+        if let Some(TakenRole { arn, session }) = &self.role {
             let token = dir.join(TOKEN);
             let text = format!(
-                "[profile {PROFILE}]\nrole_arn = {role}\nweb_identity_token_file = {}\n",
+                "[profile {PROFILE}]\nrole_arn = {arn}\nrole_session_name = {session}\nweb_identity_token_file = {}\n",
                 token.display()
             );
             files.push((CONFIG, text));
@@ -149,7 +159,10 @@ fn of_pod(attributes: &Texts) -> Result<(Credentials, Given), Status> {
     })?;
     one_word(token).map_err(|why| Status::invalid_argument(format!("the token {why}")))?;
     let (namespace, account) = (of_pod("pod.namespace")?.clone(), of_pod("serviceAccount.name")?.clone());
-    let given = Given { role: Some(role.clone()), token: Some(token.to_owned()), keys: None };
+    // The names that Kubernetes takes have no other characters than those of a session. It shows in AWS's logs.
+    let session = format!("{namespace}.{account}").chars().take(MOST_OF_SESSION).collect();
+    let taken = TakenRole { arn: role.clone(), session };
+    let given = Given { role: Some(taken), token: Some(token.to_owned()), keys: None };
     Ok((Credentials::Pod { namespace, account, role: role.clone() }, given))
 }
 

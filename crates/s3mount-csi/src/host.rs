@@ -20,6 +20,12 @@ const NAMESPACES: [&str; 5] = ["cgroup", "ipc", "uts", "net", "mnt"];
 /// The folder of all groups of this driver, below the root of control groups.
 const GROUPS: &str = "s3mount-csi";
 
+/// Where the machine has its control groups.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The file of a group that names its processes.
+const MEMBERS: &str = "cgroup.procs";
+
 /// The bound of a group of version 2.
 const MAX: &str = "memory.max";
 
@@ -99,11 +105,23 @@ impl Group {
         Ok(Self { path })
     }
 
-    /// Has the process of `command` begin in this group.
+    /// Has the process of `command` begin in this group, and in no other of the container: whoever ends a container that
+    /// has no namespace of processes ends all that are in its groups.
     pub(crate) fn join(&self, command: &mut Command) -> io::Result<()> {
-        let members = File::options().write(true).open(self.path.join("cgroup.procs"))?;
-        // SAFETY: between fork and exec this writes to an open file, and allocates nothing.
-        unsafe { command.pre_exec(move || (&members).write_all(b"0")) };
+        let open = |folder: &Path| File::options().write(true).open(folder.join(MEMBERS));
+        let members = open(&self.path)?;
+        // Version 1 has a tree for each resource, and this group is in one of them.
+        let trees: Vec<_> = others(&self.path).iter().filter_map(|tree| open(tree).ok()).collect();
+        // SAFETY: between fork and exec this writes to open files, and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                for mut tree in &trees {
+                    // A tree may have rules of its own. The process is in the driver's group of it then.
+                    let _ = tree.write_all(b"0");
+                }
+                (&members).write_all(b"0")
+            });
+        }
         Ok(())
     }
 
@@ -114,9 +132,20 @@ impl Group {
     }
 }
 
+/// The roots of all trees of groups but that of `group`. Version 2 has one tree.
+fn others(group: &Path) -> Vec<PathBuf> {
+    if root().1 == MAX {
+        return Vec::new();
+    }
+    let trees = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    trees
+        .filter(|tree| !group.starts_with(tree) && !tree.is_symlink() && tree.join(MEMBERS).exists())
+        .collect()
+}
+
 /// Where the groups that bound memory are, and the file of a group that has its bound.
 fn root() -> (PathBuf, &'static str) {
-    let root = Path::new("/sys/fs/cgroup");
+    let root = Path::new(ROOT);
     match root.join("cgroup.controllers").is_file() {
         true => (root.to_owned(), MAX),
         false => (root.join("memory"), "memory.limit_in_bytes"),

@@ -86,7 +86,7 @@ impl Mounts {
         self.programs.copy_files(&self.host)
     }
 
-    /// Has `target` show the volume. Whoever calls has the volume to himself.
+    /// Has `target` show the volume. Returns whether it was not known before. Whoever calls has the volume to himself.
     ///
     /// # Errors
     /// [`Conflict`] if another volume is there, or the same with other flags. Else those of mounting.
@@ -96,7 +96,7 @@ impl Mounts {
         given: &Given,
         target: &Path,
         is_read_only: bool,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         self.host.run(|| {
             let (record, is_new) = self.record_for(volume, target)?;
             for (name, text) in given.files(record.dir()) {
@@ -108,7 +108,7 @@ impl Mounts {
                 // Nobody has to unpublish what was not published.
                 self.unpublish_from(&record, target)?;
             }
-            published
+            published.map(|()| is_new)
         })
     }
 
@@ -131,17 +131,15 @@ impl Mounts {
         let folder = record.folder();
         match mount_at(&folder)? {
             Some(_) if !self.asked.is_dead(&folder)? => return Ok(()),
-            // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already. So do containers that
-            // have it, whatever is mounted for them from here on.
-            Some(dead) => {
-                for target in record.targets()? {
-                    if mount_at(&target)?.is_some_and(|there| there.device == dead.device) {
-                        record.lose(&target)?;
-                    }
-                }
-                detach(&folder)?;
-            }
+            // The holder of its daemons is gone, and whoever has it open hears ENOTCONN already.
+            Some(_) => detach(&folder)?,
             None => files::private_folder(&folder)?,
+        }
+        // So do containers that have the mount before, whatever is mounted for them from here on.
+        for target in record.targets()? {
+            if mount_at(&target)?.is_some_and(|there| there.kind == KIND) {
+                record.lose(&target)?;
+            }
         }
         let volume = record.volume();
         let mut flags = volume.flags.clone();

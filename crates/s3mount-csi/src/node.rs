@@ -33,8 +33,10 @@ impl Driver {
             volume::read(id, (&call.volume_context, &call.secrets), mounted, self.defaults)?;
         let is_read_only = call.readonly;
         self.for_volume(id, move |driver| {
-            driver.mounts.publish(&volume, &given, &target, is_read_only)?;
-            tracing::info!(source = volume.source, target = %target.display(), "a pod has the volume");
+            // Kubernetes calls again every minute or so.
+            if driver.mounts.publish(&volume, &given, &target, is_read_only)? {
+                tracing::info!(source = volume.source, target = %target.display(), "a pod has the volume");
+            }
             Ok(Empty {})
         })
         .await

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use s3mount_system::logs;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
@@ -94,6 +95,8 @@ impl Programs {
         (credentials, dir): (&Credentials, &Path),
         group: Option<&Group>,
     ) -> anyhow::Result<()> {
+        // Each daemon, and each that could not mount, leaves one.
+        logs::tidy(&self.logs);
         let mut command = Command::new(&self.path);
         command.arg(source).arg(folder).args(flags).args(["--allow-other", "--keep-alive"]);
         command.arg("--log-directory").arg(&self.logs);
@@ -156,7 +159,10 @@ fn digest(mut file: impl Read) -> io::Result<[u8; 32]> {
 /// Runs a program to its end, and returns what it prints.
 fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.current_dir("/").stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let output = output.with_context(|| {
+        let program = command.get_program().display();
+        format!("cannot start {program}; where its file system is mounted noexec, name another folder by --state-dir")
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().trim_start_matches("s3mount: ");

@@ -240,8 +240,9 @@ fn flags(attributes: &Texts, mount: &MountVolume, is_ephemeral: bool) -> Result<
         }
         if is_ephemeral && !FLAGS_OF_PODS.contains(&name.as_str()) {
             return Err(Status::invalid_argument(format!(
-                "the option {name:?} is not for volumes that a pod describes: let an administrator make a \
-                 PersistentVolume with it"
+                "the option {name:?} is not for volumes that a pod describes, which may have {}: let an administrator \
+                 make a PersistentVolume with it",
+                FLAGS_OF_PODS.join(", ")
             )));
         }
     }

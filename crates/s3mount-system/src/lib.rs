@@ -9,6 +9,7 @@ pub mod cpu_time;
 pub mod descriptors;
 pub mod ending;
 pub mod guests;
+pub mod logs;
 pub mod metrics;
 pub mod metrics_server;
 pub mod mountable;

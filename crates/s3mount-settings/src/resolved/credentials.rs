@@ -45,6 +45,12 @@ pub(crate) fn finder(flag: Option<&str>, aws: &Aws<'_>) -> anyhow::Result<Finder
     }
     match s3mount_credentials::kind(&profile, &|name| aws.settings(name))? {
         Some(kind) if !kind.is_plain() => Ok(Finder::Aws(profile, kind)),
+        // The CRT takes the address for a name, and asks nobody.
+        None if flag.is_none() && is_set("AWS_WEB_IDENTITY_TOKEN_FILE") && is_set("AWS_ENDPOINT_URL_STS") => {
+            let role = (aws.variable)("AWS_ROLE_ARN");
+            let kind = role.map(|role| CredentialKind::EnvironmentRole { role });
+            Ok(kind.map_or(Finder::Chain, |kind| Finder::Aws(profile, kind)))
+        }
         Some(_) | None => Ok(flag.map_or(Finder::Chain, |flag| Finder::Profile(flag.to_owned()))),
     }
 }
@@ -120,6 +126,20 @@ mfa_serial = m
             read: &|path| (path.ends_with(".aws/config")).then(|| CONFIG.to_owned()),
         };
         finder(flag, &aws).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_role_of_the_environment_is_asked_for_where_the_environment_says() {
+        let kind = CredentialKind::EnvironmentRole { role: "arn:r".to_owned() };
+        let all = [
+            ("AWS_CONFIG_FILE", "/dev/null"),
+            ("AWS_ROLE_ARN", "arn:r"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t"),
+            ("AWS_ENDPOINT_URL_STS", "http://sts"),
+        ];
+        assert_eq!(find(None, &all), Ok(Finder::Aws("default".to_owned(), kind)));
+        assert_eq!(find(None, &all[..3]), Ok(Finder::Chain));
+        assert_eq!(find(Some("keys"), &[&all[1..], &[]].concat()), Ok(Finder::Profile("keys".to_owned())));
     }
 
     #[test]

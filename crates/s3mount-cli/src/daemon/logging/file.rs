@@ -9,9 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The length of a file in bytes. A log has two files at most: the one that is written, and the one before.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The most files in the folder that is used by default.
-const MOST_FILES: usize = 64;
-
 /// How many names are tried for a new log: one for each daemon that may begin in the same second.
 const MOST_TURNS: u32 = 1000;
 
@@ -86,28 +83,13 @@ impl LogFile {
     }
 }
 
-/// Deletes the oldest logs in a folder where there are many, except those that are being written.
-pub(super) fn tidy(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    let logs =
-        entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"s3mount-"));
-    let mut logs: Vec<_> =
-        logs.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
-    logs.sort();
-    let spare = logs.len().saturating_sub(MOST_FILES);
-    for (_, path) in &logs[..spare] {
-        if File::open(path).is_ok_and(|file| file.try_lock().is_ok()) {
-            // It fails for one that another daemon has just deleted.
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use super::{LogFile, MOST_BYTES, MOST_FILES, tidy};
+    use s3mount_system::logs::{MOST_FILES, tidy};
+
+    use super::{LogFile, MOST_BYTES};
 
     #[test]
     fn logs_that_begin_in_one_second_have_names_of_their_own() {
