@@ -20,7 +20,7 @@ demo: build
 bench: build
 	cargo bench --package s3mount --bench e2e -- $(ARGS)
 
-# What users install, into dist/: a tarball, a .deb, an .rpm and a wheel.
+# What users install, into dist/: a tarball, a .deb, an .rpm, a wheel and a Helm chart.
 package:
 	.ci/setup
 	packaging/build

@@ -33,7 +33,7 @@ use self::shared_cache::SharedCache;
 use self::store::Store;
 use self::target::Target;
 use self::writes::WriteConfig;
-use crate::flags::mount::{MountArgs, Verify};
+use crate::flags::mount::{LogFormat, MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::writing::WriteArgs;
 
@@ -132,6 +132,8 @@ pub struct Config {
     pub otlp_endpoint: Option<Uri>,
     /// The folder for logs, if one is named.
     pub log_directory: Option<PathBuf>,
+    /// The form of the log's lines.
+    pub log_format: LogFormat,
     /// Whether details are logged.
     pub debug: bool,
     /// The text of the file that settings were read from, for the daemons after the first one.
@@ -215,6 +217,7 @@ impl Config {
             metrics_listen: args.metrics_listen,
             otlp_endpoint: args.otlp_endpoint.clone(),
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
+            log_format: args.log_format,
             debug: args.debug,
             file: None,
             warnings: warning.into_iter().collect(),

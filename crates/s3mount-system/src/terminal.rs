@@ -36,6 +36,12 @@ pub fn plain(name: &str) -> Cow<'_, str> {
     escaped(name, changes_terminal, |character| character.escape_default().to_string())
 }
 
+/// The same for text of JSON, which has other escapes.
+pub fn plain_json(text: &str) -> Cow<'_, str> {
+    // All of these characters have one unit of UTF-16.
+    escaped(text, changes_terminal, |character| format!("\\u{:04x}", u32::from(character)))
+}
+
 /// The same for a path.
 pub fn shown(path: &Path) -> String {
     plain(&path.to_string_lossy()).into_owned()

@@ -13,15 +13,16 @@ use std::time::Instant;
 
 use anyhow::Context;
 use nix::unistd::geteuid;
+use s3mount_settings::flags::mount::LogFormat;
 use s3mount_settings::resolved::environment::variable;
 use s3mount_settings::resolved::{Config, journal};
-use s3mount_system::terminal;
+use s3mount_system::{logs, terminal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use self::file::{LogFile, tidy};
+use self::file::LogFile;
 use self::folding::Folding;
 
 /// The socket of the system's log.
@@ -44,8 +45,16 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;
     let sink = sink(config)?;
     let is_terminal = matches!(sink, Sink::Terminal);
-    let log = Log(Arc::new(Mutex::new(Lines { sink, folding })));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).without_time().with_writer(log).init();
+    let format = config.log_format;
+    let log = Log(Arc::new(Mutex::new(Lines { sink, format, folding })));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).without_time().with_writer(log);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => {
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        }
+    }
     if !is_terminal {
         log_panics();
     }
@@ -91,7 +100,7 @@ fn sink(config: &Config) -> anyhow::Result<Sink> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         let file = made.and_then(|()| check(&directory)).and_then(|()| LogFile::begin(&directory));
         let file = file.with_context(|| directory.display().to_string())?;
-        tidy(&directory);
+        logs::tidy(&directory);
         Ok(file)
     });
     match file {
@@ -131,14 +140,13 @@ fn syslog(path: &Path) -> io::Result<UnixDatagram> {
 }
 
 impl Sink {
-    fn add(&mut self, line: &str) {
+    /// Adds a line. That of a text has no time yet.
+    fn add(&mut self, line: &str, format: LogFormat) {
         match self {
-            Self::File(file) => {
-                let mut text = String::new();
-                // A String takes all that is written.
-                let _ = SystemTime.format_time(&mut Writer::new(&mut text));
-                file.add(format!("{text} {line}\n").as_bytes());
-            }
+            Self::File(file) => match format {
+                LogFormat::Text => file.add(format!("{} {line}\n", now()).as_bytes()),
+                LogFormat::Json => file.add(format!("{line}\n").as_bytes()),
+            },
             Self::Terminal => drop(writeln!(io::stderr(), "{line}")),
             Self::Syslog(socket) => {
                 // Facility 3 (daemon), severity 6 (info): RFC 3164. The line names its own level.
@@ -151,10 +159,32 @@ impl Sink {
     }
 }
 
+/// The time, as it stands in the log.
+fn now() -> String {
+    let mut text = String::new();
+    // A String takes all that is written.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
+}
+
+/// A line that has come `count` times, as it is written. An object of JSON has the time in it.
+fn written(line: &str, count: u64, format: LogFormat) -> String {
+    match format {
+        LogFormat::Text if count == 1 => line.to_owned(),
+        LogFormat::Text => format!("{line} ({count} times so far)"),
+        LogFormat::Json => {
+            let members = line.trim_start_matches('{').trim_end_matches('}');
+            let times = if count == 1 { String::new() } else { format!(",\"times\":{count}") };
+            format!("{{\"timestamp\":\"{}\",{members}{times}}}", now())
+        }
+    }
+}
+
 /// The lines of the log on their way to where they go.
 #[derive(Debug)]
 struct Lines {
     sink: Sink,
+    format: LogFormat,
     /// Unset where each line is wanted.
     folding: Option<Folding>,
 }
@@ -166,14 +196,15 @@ struct Log(Arc<Mutex<Lines>>);
 impl Write for Log {
     /// Takes one line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let Lines { sink, folding } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Lines { sink, format, folding } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(line.trim_ascii_end());
         // Names may hold what changes a terminal.
-        let text = terminal::plain(&text);
-        match folding.as_mut().map_or(Some(1), |folding| folding.note(&text, Instant::now())) {
-            Some(1) => sink.add(&text),
-            Some(count) => sink.add(&format!("{text} ({count} times so far)")),
-            None => {}
+        let text = match format {
+            LogFormat::Text => terminal::plain(&text),
+            LogFormat::Json => terminal::plain_json(&text),
+        };
+        if let Some(count) = folding.as_mut().map_or(Some(1), |folding| folding.note(&text, Instant::now())) {
+            sink.add(&written(&text, count, *format), *format);
         }
         Ok(line.len())
     }
@@ -198,7 +229,11 @@ mod tests {
     use std::panic::catch_unwind;
     use std::sync::{Arc, Mutex};
 
-    use super::{log_panics, syslog};
+    use s3mount_settings::flags::mount::LogFormat;
+
+    use s3mount_system::terminal;
+
+    use super::{log_panics, syslog, written};
 
     /// Keeps what is written.
     #[derive(Clone, Default)]
@@ -225,6 +260,25 @@ mod tests {
         });
         let text = String::from_utf8_lossy(&kept.0.lock().expect("no panic")).into_owned();
         assert!(text.contains("injected") && text.contains("logging.rs"), "{text}");
+    }
+
+    #[test]
+    fn each_line_of_json_is_an_object() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).without_time();
+        let log = log.with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(log, || tracing::warn!(key = "a\"}\u{1b}\u{9b}", "failed"));
+        let text = String::from_utf8_lossy(&kept.0.lock().expect("no panic")).into_owned();
+        for (count, times) in [(1, None), (100, Some(100))] {
+            let line = written(&terminal::plain_json(text.trim_end()), count, LogFormat::Json);
+            let object: serde_json::Value = serde_json::from_str(&line).expect("an object");
+            assert_eq!(object["key"], "a\"}\u{1b}\u{9b}");
+            assert_eq!((&object["level"], &object["message"]), (&"WARN".into(), &"failed".into()));
+            assert!(object["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+            assert_eq!(object["times"].as_u64(), times);
+            assert!(!line.contains(|character: char| character.is_control()), "{line}");
+        }
     }
 
     #[test]

@@ -352,6 +352,12 @@ pub struct MountArgs {
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub log_directory: Option<PathBuf>,
 
+    /// Form of the log's lines.
+    ///
+    /// json: an object for each line, with timestamp, level, target, message, and what the line is about.
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = RUNNING, hide_short_help = true)]
+    pub(crate) log_format: LogFormat,
+
     /// Log in detail.
     ///
     /// $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace, and overrides this flag.
@@ -366,6 +372,15 @@ pub struct MountArgs {
     /// empty and hides its files, and `read_ahead=SIZE` (1MiB; root only) is the kernel's own readahead.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
+}
+
+/// The form of the log's lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// An object of JSON for each line.
+    Json,
 }
 
 /// When checksums are compared.

@@ -27,7 +27,8 @@ struct Known {
 /// What lines of one kind share. Each open of a file has a number of its own, which comes before the error, and so has
 /// each answer of the store.
 fn kind_of(line: &str) -> String {
-    let (subject, error) = line.split_at(line.find(" error=").unwrap_or(0));
+    let error = [" error=", "\"error\":"].iter().find_map(|name| line.find(name));
+    let (subject, error) = line.split_at(error.unwrap_or(0));
     let subject: String = subject.chars().filter(|character| !character.is_ascii_digit()).collect();
     let mut pieces = error.split(" (request id ");
     let first = subject + pieces.next().unwrap_or_default();
