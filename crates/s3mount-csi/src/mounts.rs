@@ -257,8 +257,9 @@ impl Mounts {
             let records = Record::all(&self.dir.join(MOUNTS))?;
             let ask = |record: Record| {
                 let metrics = self.asked.metrics(&record.folder());
-                let Volume { id, source, .. } = record.volume().clone();
-                Shown { mount: record.name().to_owned(), volume: id, source, metrics }
+                let Volume { id, source, .. } = record.volume();
+                let (mount, volume, source) = (record.name().to_owned(), id.clone(), source.clone());
+                Shown { mount, volume, source, metrics }
             };
             Ok(std::thread::scope(|scope| {
                 let asking: Vec<_> =

@@ -66,11 +66,13 @@ impl Driver {
         let looked = asked.map_err(|error| Status::internal(format!("{error:#}")))?;
         let looked = looked.ok_or_else(|| Status::not_found(format!("no volume is at {shown}")))?;
         let abnormal = match looked.answer {
-            Answer::Stats(stats) if !looked.is_second => return Ok(volume_stats(Some(&stats), None)),
-            Answer::Stats(_) => {
-                "the mount had ended for good and was made anew, but containers that were started before do not see it; \
-                 delete the pod, and let it be made anew"
-                    .to_owned()
+            Answer::Stats(stats) => {
+                let abnormal = looked.is_second.then(|| {
+                    "the mount had ended for good and was made anew, but containers that were started before do not see \
+                     it; delete the pod, and let it be made anew"
+                        .to_owned()
+                });
+                return Ok(volume_stats(Some(&stats), abnormal));
             }
             Answer::Dead => {
                 "the daemon of the mount has ended for good; delete the pod, and let it be made anew"
@@ -79,11 +81,7 @@ impl Driver {
             Answer::Silence => format!("the mount gave no answer within {PATIENCE:?}"),
             Answer::Error(error) => format!("the mount answers with an error: {error}"),
         };
-        let stats = match &looked.answer {
-            Answer::Stats(stats) => Some(stats),
-            _ => None,
-        };
-        Ok(volume_stats(stats, Some(abnormal)))
+        Ok(volume_stats(None, Some(abnormal)))
     }
 }
 
