@@ -283,6 +283,51 @@ fn a_name_that_is_given_only_if_it_is_free_is_given_once() {
     assert_eq!(world.stored_below("").keys().collect::<Vec<_>>(), ["free"]);
 }
 
+/// The ETags do not follow from the bytes. What a daemon has sent before it dies, the store does after that.
+#[test]
+fn a_folder_whose_rename_is_under_way_gets_its_name_once() {
+    let mut server = TestS3::builder().opaque_etags();
+    for number in 0..5 {
+        server = server.object(BUCKET, &format!("old/{number}"), vec![number; 500]);
+    }
+    let world = World::new(server, &["--keep-alive", "--allow=all"]);
+    let slow_copies = Shape { copy_latency_ms: 400.0, ..Shape::fast() };
+    let slow_deletions = Shape { first_byte: FirstByte::Fixed(300.0), ..Shape::fast() };
+    let (mut from, mut to) = ("old", "new");
+    for (signal, shape) in [
+        (Signal::SIGKILL, &slow_copies),
+        (Signal::SIGABRT, &slow_copies),
+        (Signal::SIGKILL, &slow_deletions),
+        (Signal::SIGABRT, &slow_deletions),
+    ] {
+        world.server.shape(*shape);
+        thread::scope(|scope| {
+            let renamed = scope.spawn(|| {
+                let (from, to) = (world.path(from), world.path(to));
+                renameat2(AT_FDCWD, &from, AT_FDCWD, &to, RenameFlags::RENAME_NOREPLACE)
+            });
+            if shape == &slow_copies {
+                wait_for("the copies", || world.server.stats().copy_object.requests == 5);
+                world.server.reset_stats();
+            } else {
+                wait_for("the copies", || world.stored_below(to).len() == 5);
+            }
+            take_over(&world, signal);
+            assert_eq!(renamed.join().expect("it ends"), Ok(()));
+        });
+        world.server.shape(Shape::fast());
+        assert_eq!(world.stored_below(from).len(), 0);
+        assert_eq!(world.stored_below(to).len(), 5);
+        assert_eq!(fs::read_dir(world.path(to)).expect("it is there").count(), 5);
+        (from, to) = (to, from);
+        // Three ends in ten seconds end the mount.
+        thread::sleep(Duration::from_secs(5));
+    }
+    for number in 0..5 {
+        assert_eq!(world.read(&format!("{from}/{number}")), vec![number; 500]);
+    }
+}
+
 /// Renames `there` onto `name`, with a daemon that dies when the store has the copy. The store takes its time for it.
 fn rename_onto(world: &World, name: &str) {
     world.server.shape(Shape { first_byte: FirstByte::Fixed(300.0), ..Shape::fast() });

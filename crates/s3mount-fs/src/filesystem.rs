@@ -14,6 +14,7 @@
 mod allocating;
 mod appending;
 mod attributes;
+mod begun;
 mod changing;
 mod closing;
 mod copying;

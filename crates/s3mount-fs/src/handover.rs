@@ -242,12 +242,12 @@ impl Handover {
     }
 
     /// What the marks of this daemon's writes begin with.
-    pub(crate) fn family(&self) -> u32 {
+    pub fn family(&self) -> u32 {
         self.numbers.family()
     }
 
     /// What the marks of the daemon's writes begin with that was there before.
-    pub(crate) fn family_before(&self) -> u32 {
+    pub fn family_before(&self) -> u32 {
         self.family_before
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::NewObject;
-use s3mount_write::Writer;
+use s3mount_write::{BegunRename, Writer};
 
 use crate::FsError;
 use crate::control::keep_file::WarmRequest;
@@ -86,8 +86,9 @@ pub(crate) struct Writing {
     /// What the daemon before has opened to write, by the requests that have asked for it. A request that comes again had
     /// no answer.
     pub(crate) opened_before: Mutex<HashMap<RequestId, FileHandle>>,
-    /// Renames of folders that the daemon before has begun, and that are finished, by their two prefixes.
-    pub(crate) finished_renames: Mutex<Vec<(String, String)>>,
+    /// Renames of folders that the daemon before has begun. Their requests come again, and until then nobody else changes
+    /// names in the folders.
+    pub(crate) begun_renames: Mutex<Vec<BegunRename>>,
     /// Files that are being cut.
     pub(crate) cuts: Arc<Cuts>,
 }

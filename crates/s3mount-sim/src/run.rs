@@ -175,7 +175,7 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
     // Requests that their clients have given up may still be under way, and the last bytes of logs are kept for a while.
     sleep(Duration::from_secs(200)).await;
     for place in places.iter().filter(|place| place.is_kept()) {
-        let recovered = place.recover_intents(false).await;
+        let recovered = place.recover_uploads().await;
         if world.store.has_no_faults() {
             recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
         }

@@ -15,7 +15,7 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_write::{
-    FoundJournal, Intent, Journal, MemoryDisk, Owner, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
+    FoundJournal, Journal, MemoryDisk, Owner, Phase, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
     WriteConfig, Writer,
 };
 use tempfile::TempDir;
@@ -232,15 +232,11 @@ impl Place {
                 left.extend(records);
             }
         }
-        self.put_in_order(&recovery, left).await.map(drop)
+        self.put_in_order(&recovery, left).await
     }
 
-    async fn put_in_order(
-        &self,
-        recovery: &Recovery,
-        left: Vec<Record>,
-    ) -> Result<Vec<(String, String)>, String> {
-        let (mut wrong, mut finished) = (Vec::new(), Vec::new());
+    async fn put_in_order(&self, recovery: &Recovery, left: Vec<Record>) -> Result<(), String> {
+        let mut wrong = Vec::new();
         for record in left {
             match recovery.recover(&record).await {
                 Ok(Recovered::Unsure(listed)) => {
@@ -248,16 +244,11 @@ impl Place {
                         wrong.extend(recovery.abort(&left.upload).await.err().map(|error| error.to_string()));
                     }
                 }
-                Ok(Recovered::Finished(_)) => {
-                    if let Intent::Rename { from, to, .. } = record.intent {
-                        finished.push((from, to));
-                    }
-                }
                 Ok(_) => {}
                 Err(error) => wrong.push(error.to_string()),
             }
         }
-        if wrong.is_empty() { Ok(finished) } else { Err(wrong.join(", ")) }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
     }
 }
 
@@ -285,7 +276,7 @@ enum Begin {
     /// It mounts, and takes notes for the next one.
     Kept(Handover),
     /// It takes over what another has left in this kernel.
-    TakenOver(Handover, s3mount_fs::Left, Arc<Kernel>, Vec<(String, String)>),
+    TakenOver(Handover, s3mount_fs::Left, Arc<Kernel>, Vec<(String, String, Phase)>),
 }
 
 impl SimMount {
@@ -369,9 +360,9 @@ impl SimMount {
                 let fs = Arc::new(fs.with_handover(Arc::new(handover)));
                 (fs.clone(), Kernel::new(fs, config))
             }
-            Begin::TakenOver(handover, left, kernel, finished) => {
-                fs.note_finished_renames(finished);
+            Begin::TakenOver(handover, left, kernel, begun) => {
                 let fs = Arc::new(fs.with_handover(Arc::new(handover)));
+                fs.expect_renames(begun);
                 let opened = left.opened().collect();
                 let unsaved = fs.restore(left);
                 kernel.take_over(fs.clone(), opened);

@@ -18,4 +18,4 @@ mod rename;
 pub use self::moved::{MoveError, Moved};
 pub use self::recover::Sides;
 pub(crate) use self::recover::recover;
-pub use self::rename::{FolderNames, FolderRename};
+pub use self::rename::{BegunRename, FolderNames, FolderRename};

@@ -79,12 +79,16 @@ pub struct Owner {
     pub started: u64,
     /// The store that it writes to.
     pub store: StoreAddress,
+    /// What the mount and its daemons are known by, if another daemon is to go on with the mount.
+    #[serde(default)]
+    pub family: Option<u32>,
 }
 
 impl Owner {
     /// This process, which writes to `store`.
     pub fn this(store: StoreAddress, now: SystemTime) -> Self {
-        Self { format: FORMAT, host: host(), pid: std::process::id(), started: seconds(now), store }
+        let (host, pid, started) = (host(), std::process::id(), seconds(now));
+        Self { format: FORMAT, host, pid, started, store, family: None }
     }
 }
 
@@ -117,6 +121,9 @@ pub enum Intent {
         to: String,
         /// How far it is.
         phase: Phase,
+        /// Whether its caller has an answer, so that nobody asks for it again.
+        #[serde(default)]
+        is_answered: bool,
     },
 }
 

@@ -38,7 +38,7 @@ pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;
 pub use error::WriteError;
-pub use folder::{FolderNames, FolderRename, MoveError, Moved, Sides};
+pub use folder::{BegunRename, FolderNames, FolderRename, MoveError, Moved, Sides};
 pub use journal::left::{FoundJournal, Left};
 pub use journal::{Intent, Journal, Noted, Owner, Phase, Record, StoreAddress};
 pub use kept::{KeptChanges, KeptDraft};

@@ -60,7 +60,7 @@ impl Recovery {
                 listed.retain(|listed| listed.upload.key == *key && listed.initiated >= since);
                 Ok(if listed.is_empty() { Recovered::Nothing } else { Recovered::Unsure(listed) })
             }
-            Intent::Rename { from, to, phase } => {
+            Intent::Rename { from, to, phase, .. } => {
                 let sides = folder::recover(&self.store, from, to, *phase, self.is_dry).await?;
                 Ok(match phase {
                     Phase::Copying => Recovered::Undone(sides),

@@ -1,10 +1,12 @@
 //! The journal of this mount, and what the journals of others say that is left.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use s3mount_bucket::WritableBucket;
+use s3mount_fs::Filesystem;
 use s3mount_settings::resolved::store::Store;
 use s3mount_settings::resolved::writes::JournalConfig;
 use s3mount_write::{FoundJournal, Intent, Journal, Left, Owner, Recovered, Recovery};
@@ -12,9 +14,13 @@ use tokio::runtime::Handle;
 
 use crate::stat::Stat;
 
-/// Opens a journal. Only a folder that the command line names has to be usable.
-pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Journal> {
-    let owner = Owner::this(store.address(), SystemTime::now());
+/// How long the renames of a mount whose daemon is dead wait for the next one.
+const SUCCESSOR: Duration = Duration::from_secs(60);
+
+/// Opens a journal of the mount of this `family`. Only a folder that the command line names has to be usable.
+pub(super) fn open(config: &JournalConfig, store: &Store, family: Option<u32>) -> anyhow::Result<Journal> {
+    let mut owner = Owner::this(store.address(), SystemTime::now());
+    owner.family = family;
     let Some(dir) = &config.dir else { return Ok(Journal::default()) };
     match Journal::open(dir, &owner) {
         Ok(journal) => Ok(journal),
@@ -46,70 +52,93 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Does so in the background.
-    pub(super) fn put_in_order(self, runtime: &Handle) {
+    fn found(&self, is_dead: impl Fn(&Owner) -> bool) -> Vec<FoundJournal> {
+        FoundJournal::all_of(&self.dir, is_dead).unwrap_or_else(|error| {
+            tracing::warn!(%error, dir = %self.dir.display(), "the journals can't be read");
+            Vec::new()
+        })
+    }
+
+    fn is_own(&self, left: &Left) -> bool {
+        Store::at(&left.owner().store).identity() == self.store.identity()
+    }
+
+    /// Has `fs` go on with the renames of folders that the daemon before has not answered.
+    pub(super) fn hand_renames(&self, fs: &Arc<Filesystem>) {
+        let Some(family) = fs.handover().map(|handover| handover.family_before()) else { return };
+        // Whoever keeps the mount knows that the daemon before is dead, also one that still writes its core dump.
+        let is_before = |owner: &Owner| owner.family == Some(family) && owner.pid != std::process::id();
+        for found in self.found(is_before) {
+            let FoundJournal::Dead(mut left) = found else { continue };
+            if left.owner().family != Some(family) || !self.is_own(&left) {
+                continue;
+            }
+            let (mut slots, mut renames) = (Vec::new(), Vec::new());
+            for (slot, record) in left.records() {
+                if let Intent::Rename { from, to, phase, is_answered: false } = &record.intent {
+                    slots.push(*slot);
+                    renames.push((from.clone(), to.clone(), *phase));
+                }
+            }
+            // They are in the journal of this daemon before they are in none.
+            fs.expect_renames(renames);
+            if let Some(error) = slots.into_iter().find_map(|slot| left.done(slot).err()) {
+                tracing::warn!(%error, "a journal can't be written");
+            }
+        }
+    }
+
+    /// Puts in order what is left, in the background.
+    pub(super) fn put_in_order(self, fs: Arc<Filesystem>, runtime: &Handle) {
         runtime.spawn(async move {
-            let dir = self.dir.clone();
-            let found = match tokio::task::spawn_blocking(move || FoundJournal::all_of(&dir, has_ended)).await
-            {
-                Ok(Ok(found)) => found,
-                Ok(Err(error)) => {
-                    return tracing::warn!(%error, dir = %self.dir.display(), "the journals can't be read");
-                }
-                Err(_) => return,
-            };
-            for found in found {
-                match found {
-                    FoundJournal::Dead(left)
-                        if Store::at(&left.owner().store).identity() == self.store.identity() =>
-                    {
-                        self.clean(left).await;
+            let leftovers = Arc::new(self);
+            for waits_for_others in [true, false] {
+                let reader = leftovers.clone();
+                let found = tokio::task::spawn_blocking(move || reader.found(has_ended)).await;
+                let mut are_left = false;
+                for found in found.unwrap_or_default() {
+                    match found {
+                        FoundJournal::Dead(left) if leftovers.is_own(&left) => {
+                            are_left |= !leftovers.clean(left, &fs, waits_for_others).await;
+                        }
+                        FoundJournal::Unreadable(path, error) => {
+                            tracing::warn!(%error, path = %path.display(), "a journal can't be read");
+                        }
+                        FoundJournal::Dead(_) | FoundJournal::Live(..) | FoundJournal::Foreign(_) => {}
                     }
-                    FoundJournal::Unreadable(path, error) => {
-                        tracing::warn!(%error, path = %path.display(), "a journal can't be read");
-                    }
-                    FoundJournal::Dead(_) | FoundJournal::Live(..) | FoundJournal::Foreign(_) => {}
                 }
+                if !are_left {
+                    return;
+                }
+                tokio::time::sleep(SUCCESSOR).await;
             }
         });
     }
 
-    /// Finishes or undoes the renames of folders that the daemon before has begun. Its other entries are left for later.
-    /// Returns the two prefixes of each that is finished.
-    pub(super) async fn finish_renames(&self) -> Vec<(String, String)> {
-        let mut finished = Vec::new();
-        if let Ok(found) = FoundJournal::all_of(&self.dir, has_ended) {
-            for found in found {
-                if let FoundJournal::Dead(left) = found
-                    && Store::at(&left.owner().store).identity() == self.store.identity()
-                    && left.records().iter().any(|(_, record)| matches!(record.intent, Intent::Rename { .. }))
-                {
-                    finished.extend(self.clean(left).await);
-                }
-            }
-        }
-        finished
-    }
-
-    /// Returns the two prefixes of each rename of a folder that was finished.
-    async fn clean(&self, mut left: Left) -> Vec<(String, String)> {
-        let mut finished = Vec::new();
+    /// Returns whether nothing is left for another daemon: with `waits_for_others`, the renames of a mount that is kept are.
+    async fn clean(&self, mut left: Left, fs: &Filesystem, waits_for_others: bool) -> bool {
+        let mut is_all = true;
         let recovery = Recovery::new(self.bucket.clone(), self.timeout, false);
-        let pid = left.owner().pid;
+        let (pid, is_kept) = (left.owner().pid, left.owner().family.is_some());
         for (slot, record) in left.records().to_vec() {
             let intent = &record.intent;
-            if matches!(intent, Intent::Rename { .. }) && !self.may_rename {
-                tracing::warn!(pid, ?intent, "a rename was cut off: `s3mount cleanup` puts it in order");
-                continue;
+            let mut _folders = None;
+            if let Intent::Rename { from, to, is_answered, .. } = intent {
+                if !self.may_rename {
+                    tracing::warn!(pid, ?intent, "a rename was cut off: `s3mount cleanup` puts it in order");
+                    continue;
+                }
+                if is_kept && !is_answered && waits_for_others {
+                    is_all = false;
+                    continue;
+                }
+                _folders = Some(fs.hold_folders([from.clone(), to.clone()]).await);
             }
             match recovery.recover(&record).await {
                 Ok(Recovered::Unsure(_)) => {
                     tracing::warn!(pid, ?intent, "an upload may be left: see `s3mount cleanup`");
                 }
                 Ok(recovered) => {
-                    if let (Intent::Rename { from, to, .. }, Recovered::Finished(_)) = (intent, &recovered) {
-                        finished.push((from.clone(), to.clone()));
-                    }
                     tracing::info!(pid, ?intent, ?recovered, "cleaned up after a daemon that is gone");
                     if let Err(error) = left.done(slot) {
                         tracing::warn!(%error, "a journal can't be written");
@@ -123,6 +152,6 @@ impl Leftovers {
         if let Err(error) = left.close() {
             tracing::warn!(%error, "a journal can't be deleted");
         }
-        finished
+        is_all
     }
 }

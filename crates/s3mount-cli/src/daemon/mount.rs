@@ -136,7 +136,8 @@ pub(crate) fn mount(
         }
         fs = fs.with_handover(Arc::new(handover));
     }
-    let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));
+    let family = fs.handover().map(|handover| handover.family());
+    let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store, family));
     let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
     if let Some(writes) = &config.writes {
         let max_requests = bucket.limits().most(Class::Write);
@@ -187,9 +188,8 @@ pub(crate) fn mount(
     // leave a mount without a daemon.
     let mut signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let fuse = fuse_config(config);
-    // A rename that the daemon before has begun is over before programs see the mount again.
-    if is_taken && let Some(leftovers) = &leftovers {
-        fs.note_finished_renames(runtime.block_on(leftovers.finish_renames()));
+    if let Some(leftovers) = leftovers.as_ref().filter(|leftovers| is_taken && leftovers.may_rename) {
+        leftovers.hand_renames(&fs);
     }
     let mount = match place {
         Given::Kept(kept) => {
@@ -242,7 +242,7 @@ pub(crate) fn mount(
         keeper::log_end_before();
     }
     if let Some(leftovers) = leftovers {
-        leftovers.put_in_order(runtime.handle());
+        leftovers.put_in_order(fs.clone(), runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
     let give = || {

@@ -48,7 +48,12 @@ impl Filesystem {
             Ok(_) => return Err(FsError::Exists),
             Err(error) => return Err(error.into()),
         }
-        self.put_marker(&format!("{prefix}{name}/"), attr).await?;
+        let marked = self.put_marker(&format!("{prefix}{name}/"), attr).await;
+        if matches!(marked, Err(FsError::Exists)) {
+            // Somebody has made it since.
+            self.namespace.forget(&prefix, name);
+        }
+        marked?;
         self.namespace.note_new_folder(&prefix, name);
         let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Directory);
         Ok(Entry { attr, name_ttl: self.namespace.ttl() })

@@ -9,14 +9,13 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use s3mount_object::{Condition, ErrorKind, ObjectError};
+use s3mount_object::{Condition, ErrorKind, ObjectError, ObjectId};
 use s3mount_write::{FolderNames, FolderRename, MoveError, Moved};
 
 use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::names::Target;
-use crate::sync::lock;
 use crate::tree::inode::renamed::Renamed;
 use crate::tree::tree_locks::TreesGuard;
 use crate::writes::Place;
@@ -36,17 +35,22 @@ impl From<MoveError> for FsError {
 }
 
 /// A folder that is being renamed.
-struct Renaming<'a> {
+pub(super) struct Renaming<'a> {
     from: Place<'a>,
     to: Place<'a>,
     /// The prefixes of the two parents.
     parents: (&'a Arc<str>, &'a Arc<str>),
     /// The prefixes of the folder, before and after.
-    old: String,
-    new: String,
+    pub(super) old: String,
+    pub(super) new: String,
 }
 
-impl Renaming<'_> {
+impl<'a> Renaming<'a> {
+    pub(super) fn new(from: Place<'a>, to: Place<'a>, parents: &'a (Arc<str>, Arc<str>)) -> Self {
+        let (old, new) = (format!("{}{}/", parents.0, from.name), format!("{}{}/", parents.1, to.name));
+        Self { from, to, parents: (&parents.0, &parents.1), old, new }
+    }
+
     /// The reverse renaming.
     fn back(&self) -> Self {
         Self {
@@ -60,9 +64,9 @@ impl Renaming<'_> {
 }
 
 /// The names of the mount, for the renaming of a folder.
-struct Names<'a> {
-    fs: &'a Filesystem,
-    renaming: &'a Renaming<'a>,
+pub(super) struct Names<'a> {
+    pub(super) fs: &'a Filesystem,
+    pub(super) renaming: &'a Renaming<'a>,
 }
 
 impl<'a> FolderNames for Names<'a> {
@@ -93,8 +97,7 @@ impl Filesystem {
         keeps_target: bool,
         _trees: &TreesGuard<'_>,
     ) -> Result<(), FsError> {
-        let (old, new) = (format!("{}{}/", parents.0, from.name), format!("{}{}/", parents.1, to.name));
-        let renaming = Renaming { from, to, parents: (&parents.0, &parents.1), old, new };
+        let renaming = Renaming::new(from, to, parents);
         let target = match self.namespace.get(&parents.1, to.name).await {
             Ok(_) if keeps_target => return Err(FsError::Exists),
             Ok((Target::Directory, _)) => self.namespace.stored_in(&renaming.new).await?,
@@ -113,29 +116,6 @@ impl Filesystem {
             return Ok(());
         }
         self.move_folder(&renaming, target == StoredIn::Marker).await
-    }
-
-    /// Notes that these folders have their new names, each by its two prefixes: a rename that comes again is done.
-    pub fn note_finished_renames(&self, renames: Vec<(String, String)>) {
-        *lock(&self.writing.finished_renames) = renames;
-    }
-
-    /// Whether a rename of a folder that comes again is finished. Then the folder has its new name here, too.
-    pub(super) async fn was_folder_renamed(&self, from: Place<'_>, to: Place<'_>) -> Result<bool, FsError> {
-        let parents = (self.inodes.prefix(from.parent)?, self.inodes.prefix(to.parent)?);
-        let (old, new) = (format!("{}{}/", parents.0, from.name), format!("{}{}/", parents.1, to.name));
-        {
-            let mut finished = lock(&self.writing.finished_renames);
-            let Some(at) = finished.iter().position(|(from, to)| (from, to) == (&old, &new)) else {
-                return Ok(false);
-            };
-            finished.swap_remove(at);
-        }
-        let _trees = self.writing.tree_locks.hold_trees([old.clone(), new.clone()]).await;
-        self.switch(&Renaming { from, to, parents: (&parents.0, &parents.1), old, new }, &[]);
-        // It has objects.
-        self.namespace.forget(&parents.1, to.name);
-        Ok(true)
     }
 
     /// Whether a name below the directory `prefix` refers to a draft.
@@ -163,10 +143,13 @@ impl Filesystem {
             let below = prefix.strip_prefix(&*renaming.old).unwrap_or_default();
             let prefix_now: Arc<str> = format!("{}{below}", renaming.new).into();
             let copy = copies.get(&*format!("{prefix}{name}"));
-            let copy = copy.filter(|copy| Some(&copy.from) == file.stored().as_ref());
-            if let Some(copy) = copy.filter(|copy| Some(&copy.from) == file.object().as_ref()) {
-                let Ok(_) =
-                    file.draft().follow(&copy.from, async { Ok::<_, Infallible>(copy.to.clone()) }).await;
+            let is_of = |copy: &Moved, known: Option<&ObjectId>| {
+                known.is_some_and(|known| copy.was_gone || copy.from == *known)
+            };
+            let copy = copy.filter(|copy| is_of(copy, file.stored().as_ref()));
+            let own = file.object().filter(|own| copy.is_some_and(|copy| is_of(copy, Some(own))));
+            if let (Some(copy), Some(own)) = (copy, own) {
+                let Ok(_) = file.draft().follow(&own, async { Ok::<_, Infallible>(copy.to.clone()) }).await;
                 file.note_object(&copy.to);
             } else if !file.is_sealed() {
                 // If another client has replaced or deleted the object, the draft can't be published.

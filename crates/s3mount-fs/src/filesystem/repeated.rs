@@ -103,7 +103,7 @@ impl Filesystem {
         to: Place<'_>,
         keeps_target: bool,
     ) -> Result<(), FsError> {
-        if self.was_folder_renamed(from, to).await? {
+        if self.go_on_renaming(from, to).await? {
             return Ok(());
         }
         let error = match self.rename(from, to, keeps_target).await {

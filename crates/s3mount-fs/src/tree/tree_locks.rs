@@ -117,6 +117,11 @@ impl TreeLocks {
         NamesGuard { locks: self, paths, is_alone }
     }
 
+    /// Goes on with holding two trees that were [left](TreesGuard::leave).
+    pub(crate) fn adopt(&self, trees: [String; 2]) -> TreesGuard<'_> {
+        TreesGuard { locks: self, trees }
+    }
+
     /// Waits until no name in these two trees is being changed, and none of them is being renamed.
     pub(crate) async fn hold_trees(&self, trees: [String; 2]) -> TreesGuard<'_> {
         self.wait(|state| {
@@ -134,6 +139,13 @@ impl TreeLocks {
         };
         self.wait(is_free).await;
         guard
+    }
+}
+
+impl TreesGuard<'_> {
+    /// Holds the trees until somebody [adopts](TreeLocks::adopt) them.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use s3mount_bucket::WritableBucket;
 use s3mount_fs::Handover;
-use s3mount_write::{FoundJournal, Intent, Recovery};
+use s3mount_write::{FoundJournal, Intent, Phase, Record, Recovery};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -65,9 +65,7 @@ impl Place {
             let state = left.state.try_clone().expect("a descriptor");
             (left.deaths, state, left.journals().to_owned(), left.spool.clone())
         };
-        // A rename that the daemon before has begun is over before programs see the mount again.
-        let recovered = self.recover_intents(true).await;
-        let finished = recovered.clone().unwrap_or_default();
+        let begun = self.begun_renames();
         let (before, number) = (self.number + LIVES * (deaths - 1), self.number + LIVES * deaths);
         self.store.pass_on(before, number);
         let (handover, mut left) = Handover::open(state, seed(&self.draw)).expect("the state of a daemon");
@@ -81,10 +79,10 @@ impl Place {
             self.draw.clone(),
             Some(&journals),
             self.cache.as_ref(),
-            Begin::TakenOver(handover, left, self.mount().kernel.clone(), finished),
+            Begin::TakenOver(handover, left, self.mount().kernel.clone(), begun),
         );
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        recovered.map(drop)
+        self.recover_renames().await
     }
 
     /// Waits until nothing is under way any more that daemons have sent that are dead.
@@ -95,17 +93,41 @@ impl Place {
         }
     }
 
-    /// Puts in order what was under way when daemons died: renames of folders, or all the rest. Returns the two prefixes
-    /// of each rename that is finished.
+    /// The renames that the daemon before has begun, and not answered.
+    fn begun_renames(&self) -> Vec<(String, String, Phase)> {
+        let begun = |record: &mut Record| matches!(record.intent, Intent::Rename { is_answered: false, .. });
+        let begun: Vec<Record> = self.left().intents.extract_if(.., begun).collect();
+        let renames = begun.into_iter().filter_map(|record| match record.intent {
+            Intent::Rename { from, to, phase, .. } => Some((from, to, phase)),
+            Intent::Upload { .. } => None,
+        });
+        renames.collect()
+    }
+
+    /// Puts in order the renames of folders that have failed.
+    async fn recover_renames(&self) -> Result<(), String> {
+        let is_rename = |record: &mut Record| matches!(record.intent, Intent::Rename { .. });
+        let renames: Vec<Record> = self.left().intents.extract_if(.., is_rename).collect();
+        let fs = self.mount().fs.clone();
+        for record in renames {
+            let Intent::Rename { from, to, .. } = &record.intent else { continue };
+            let _folders = fs.hold_folders([from.clone(), to.clone()]).await;
+            self.put_in_order(&self.recovery(), vec![record]).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts in order the uploads that were under way when daemons died.
     ///
     /// # Errors
     /// What could not be put in order.
-    pub async fn recover_intents(&self, renames: bool) -> Result<Vec<(String, String)>, String> {
-        let is_meant =
-            |record: &s3mount_write::Record| matches!(record.intent, Intent::Rename { .. }) == renames;
-        let intents: Vec<_> = self.left().intents.extract_if(.., |record| is_meant(record)).collect();
+    pub async fn recover_uploads(&self) -> Result<(), String> {
+        let intents = std::mem::take(&mut self.left().intents);
+        self.put_in_order(&self.recovery(), intents).await
+    }
+
+    fn recovery(&self) -> Recovery {
         let client = MountClient::new(self.store.clone(), self.number + LIVES / 2);
-        let recovery = Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false);
-        self.put_in_order(&recovery, intents).await
+        Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false)
     }
 }

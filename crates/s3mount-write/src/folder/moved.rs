@@ -40,6 +40,8 @@ pub struct Moved {
     pub size: u64,
     /// When the object was written.
     pub modified: SystemTime,
+    /// Whether a daemon before has deleted the object. Then the ETag of `from` is that of the copy, for want of its own.
+    pub was_gone: bool,
 }
 
 impl Moved {

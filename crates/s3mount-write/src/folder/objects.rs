@@ -30,26 +30,6 @@ pub(super) struct CopyFailed {
     pub(super) has_left: bool,
 }
 
-/// Copies an object in parts, many at once: one request would take long, and takes up to 5 GiB.
-async fn copy_parts(source: &ListedObject, key: &str, copier: &Copier) -> Result<ETag, Copied> {
-    let version = ObjectId::new(&source.key, source.meta.etag.clone());
-    let from = copier.describe_version(&version).await.map_err(|error| Copied::Failed(error.into()))?;
-    let copied = match copier.copy_to(&from, key, Some(&Condition::Absent)).await {
-        // Nobody has seen an object there.
-        Err(CopyError::Object(error)) if *error.kind() == ErrorKind::Unsupported => {
-            copier.copy_to(&from, key, None).await
-        }
-        copied => copied,
-    };
-    match copied {
-        Ok(copied) => Ok(copied.etag().clone()),
-        Err(CopyError::Taken { key }) => Err(Copied::Failed(MoveError::Taken(key))),
-        // The last answer may be lost.
-        Err(error @ CopyError::Object(_)) => Err(Copied::Unknown(error.into())),
-        Err(error) => Err(Copied::Failed(error.into())),
-    }
-}
-
 /// What became of one copy.
 enum Copied {
     Done(Moved),
@@ -66,11 +46,18 @@ pub(super) struct FolderObjects {
     store: Arc<Store>,
     from: String,
     to: String,
+    /// Whether a daemon before has begun to copy them. The store may have its copies, and may be about to make some.
+    goes_on: bool,
 }
 
 impl FolderObjects {
     pub(super) fn new(store: Arc<Store>, from: &str, to: &str) -> Self {
-        Self { store, from: from.to_owned(), to: to.to_owned() }
+        Self { store, from: from.to_owned(), to: to.to_owned(), goes_on: false }
+    }
+
+    /// Takes copies that are there already for its own.
+    pub(super) fn going_on(self) -> Self {
+        Self { goes_on: true, ..self }
     }
 
     /// All objects below `prefix`: at most `most`.
@@ -88,6 +75,11 @@ impl FolderObjects {
                 None => return Ok(all),
             }
         }
+    }
+
+    /// The key that an object has of which a copy has this one.
+    pub(super) fn old_key(&self, key: &str) -> String {
+        format!("{}{}", self.from, key.strip_prefix(&self.to).unwrap_or_default())
     }
 
     /// The key that the copy of an object has.
@@ -156,7 +148,7 @@ impl FolderObjects {
         // A late change must not find in a whole copy what it waits for.
         let must_be_parts = self.store.bucket.must_be_parts(&key, source.meta.size);
         let etag = if source.meta.size > MOST_COPIED || must_be_parts {
-            copy_parts(&source, &key, copier).await
+            self.copy_parts(&source, &key, copier).await
         } else {
             self.copy_whole(&source, &key).await
         };
@@ -169,7 +161,36 @@ impl FolderObjects {
         };
         let ObjectMeta { size, last_modified, .. } = source.meta;
         let from = ObjectId::new(&source.key, source.meta.etag);
-        Copied::Done(Moved { from, to: ObjectId::new(&key, etag), size, modified: last_modified })
+        let to = ObjectId::new(&key, etag);
+        Copied::Done(Moved { from, to, size, modified: last_modified, was_gone: false })
+    }
+
+    /// Copies an object in parts, many at once: one request would take long, and takes up to 5 GiB.
+    async fn copy_parts(&self, source: &ListedObject, key: &str, copier: &Copier) -> Result<ETag, Copied> {
+        let failed = |error: ObjectError| Copied::Failed(error.into());
+        let at = if self.goes_on { self.find_copy(source, key).await.map_err(failed)? } else { At::Nothing };
+        let condition = match at {
+            At::Nothing => Condition::Absent,
+            At::Copy(etag) => return Ok(etag),
+            At::Unsure(etag) => Condition::Matches(etag),
+            At::Other => return Err(Copied::Failed(MoveError::Taken(key.to_owned()))),
+        };
+        let version = ObjectId::new(&source.key, source.meta.etag.clone());
+        let from = copier.describe_version(&version).await.map_err(|error| Copied::Failed(error.into()))?;
+        let copied = match copier.copy_to(&from, key, Some(&condition)).await {
+            // Nobody has seen an object there.
+            Err(CopyError::Object(error)) if *error.kind() == ErrorKind::Unsupported => {
+                copier.copy_to(&from, key, None).await
+            }
+            copied => copied,
+        };
+        match copied {
+            Ok(copied) => Ok(copied.etag().clone()),
+            Err(CopyError::Taken { key }) => Err(Copied::Failed(MoveError::Taken(key))),
+            // The last answer may be lost.
+            Err(error @ CopyError::Object(_)) => Err(Copied::Unknown(error.into())),
+            Err(error) => Err(Copied::Failed(error.into())),
+        }
     }
 
     /// Copies by one request.
@@ -206,11 +227,32 @@ impl FolderObjects {
             return Err(Copied::Failed(error.into()));
         }
         match self.find_copy(source, key).await {
-            Ok(At::Copy(etag)) if may_be_done => Ok(etag),
-            Ok(At::Copy(_) | At::Other) => Err(Copied::Failed(MoveError::Taken(key.to_owned()))),
+            Ok(At::Copy(etag)) if may_be_done || self.goes_on => Ok(etag),
+            Ok(At::Unsure(etag)) if self.goes_on => self.replace(source, key, etag).await,
+            Ok(At::Copy(_) | At::Unsure(_) | At::Other) => {
+                Err(Copied::Failed(MoveError::Taken(key.to_owned())))
+            }
             // The object has changed, or nothing was done.
             Ok(At::Nothing) if !may_be_done => Err(Copied::Failed(error.into())),
             Ok(At::Nothing) | Err(_) => Err(Copied::Unknown(error.into())),
+        }
+    }
+
+    /// Copies onto the version that is at `key`.
+    async fn replace(&self, source: &ListedObject, key: &str, version: ETag) -> Result<ETag, Copied> {
+        let copied = self.copy_if(source, key, Some(&Condition::Matches(version))).await;
+        copied.map(|written| written.etag).map_err(|Failure { error, may_be_done }| match may_be_done {
+            true => Copied::Unknown(error.into()),
+            false => Copied::Failed(error.into()),
+        })
+    }
+
+    /// Whether an object is at `key`.
+    pub(super) async fn has(&self, key: &str) -> Result<bool, ObjectError> {
+        match self.describe(key).await {
+            Ok(_) => Ok(true),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -226,7 +268,13 @@ impl FolderObjects {
             Err(error) => return Err(error),
         };
         let copy = ListedObject { key: key.to_owned(), meta };
-        Ok(if self.is_twin(source, &copy).await? { At::Copy(copy.meta.etag) } else { At::Other })
+        let is_twin = self.compare(source, &copy).await?;
+        let ListedObject { meta: ObjectMeta { etag, .. }, .. } = copy;
+        Ok(match is_twin {
+            Some(true) => At::Copy(etag),
+            Some(false) => At::Other,
+            None => At::Unsure(etag),
+        })
     }
 
     /// Whether two objects have the same bytes, as far as the store can tell without reading them. They have if
@@ -236,21 +284,30 @@ impl FolderObjects {
         source: &ListedObject,
         copy: &ListedObject,
     ) -> Result<bool, ObjectError> {
+        Ok(self.compare(source, copy).await? == Some(true))
+    }
+
+    /// Whether two objects have the same bytes, or `None` if the store can't tell without reading them.
+    async fn compare(&self, source: &ListedObject, copy: &ListedObject) -> Result<Option<bool>, ObjectError> {
         if source.meta.size != copy.meta.size {
-            return Ok(false);
+            return Ok(Some(false));
         }
         if source.meta.etag == copy.meta.etag {
-            return Ok(true);
+            return Ok(Some(true));
         }
         let both = futures::try_join!(self.describe(&source.key), self.describe(&copy.key));
         let (one, other) = match both {
             Ok(both) => both,
             // It was deleted just now.
-            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(Some(false)),
             Err(error) => return Err(error),
         };
-        let are_these = one.meta.etag == source.meta.etag && other.meta.etag == copy.meta.etag;
-        Ok(are_these && one.checksum.is_some() && one.checksum == other.checksum)
+        if one.meta.etag != source.meta.etag || other.meta.etag != copy.meta.etag {
+            return Ok(Some(false));
+        }
+        let sums = one.checksum.zip(other.checksum);
+        let sums = sums.filter(|(one, other)| one.algorithm == other.algorithm);
+        Ok(sums.map(|(one, other)| one == other))
     }
 
     /// Looks for each copy in a listing.
@@ -286,6 +343,8 @@ enum At {
     Nothing,
     /// The copy.
     Copy(ETag),
-    /// Another object, or one that can't be told from it.
+    /// An object of the same size. Whether it has the same bytes, the store can't tell.
+    Unsure(ETag),
+    /// Another object.
     Other,
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
-use s3mount_object::{ListedObject, ObjectError, ObjectId, ObjectMeta};
+use s3mount_object::{ListedObject, ObjectId, ObjectMeta};
 
 use super::moved::MoveError;
 use super::objects::FolderObjects;
@@ -28,6 +28,54 @@ pub struct Sides {
     pub kept: usize,
 }
 
+/// What is found below the two prefixes of a rename.
+pub(super) struct FoundObjects {
+    /// Objects and their copies.
+    pub(super) twins: Vec<(ListedObject, ListedObject)>,
+    /// What has no copy below the new prefix.
+    pub(super) sources: Vec<ListedObject>,
+    /// What is no copy of an object below the old prefix.
+    pub(super) copies: Vec<ListedObject>,
+}
+
+/// Looks below both prefixes. In the second phase, what was written after its twin is not what was copied: somebody has made
+/// it since.
+pub(super) async fn find(
+    folder: &FolderObjects,
+    (from, to): (&str, &str),
+    phase: Phase,
+) -> Result<FoundObjects, MoveError> {
+    let listed = folder.list(from, usize::MAX).await?;
+    let mut copies: HashMap<String, ObjectMeta> =
+        folder.list(to, usize::MAX).await?.into_iter().map(|copy| (copy.key, copy.meta)).collect();
+    let (mut pairs, mut sources) = (Vec::new(), Vec::new());
+    for source in listed {
+        let key = folder.new_key(&source.key);
+        let is_older = |copy: &&ObjectMeta| source.meta.last_modified <= copy.last_modified;
+        match copies.get(&key).filter(|copy| phase == Phase::Copying || is_older(copy)) {
+            Some(copy) => pairs.push((source, ListedObject { key, meta: copy.clone() })),
+            None => sources.push(source),
+        }
+    }
+    let compared = stream::iter(pairs).map(|(source, copy)| async move {
+        let is_twin = folder.is_twin(&source, &copy).await;
+        is_twin.map(|is_twin| (source, copy, is_twin))
+    });
+    let mut compared = std::pin::pin!(compared.buffer_unordered(AT_ONCE));
+    let mut twins = Vec::new();
+    while let Some(compared) = compared.next().await {
+        let (source, copy, is_twin) = compared?;
+        if is_twin {
+            copies.remove(&copy.key);
+            twins.push((source, copy));
+        } else {
+            sources.push(source);
+        }
+    }
+    let copies = copies.into_iter().map(|(key, meta)| ListedObject { key, meta }).collect();
+    Ok(FoundObjects { twins, sources, copies })
+}
+
 /// Undoes or finishes the rename of `from` to `to`, as its `phase` says. A dry run changes nothing.
 ///
 /// # Errors
@@ -40,34 +88,11 @@ pub(crate) async fn recover(
     is_dry: bool,
 ) -> Result<Sides, MoveError> {
     let folder = FolderObjects::new(store.clone(), from, to);
-    let sources = folder.list(from, usize::MAX).await?;
-    let copies: HashMap<String, ObjectMeta> =
-        folder.list(to, usize::MAX).await?.into_iter().map(|copy| (copy.key, copy.meta)).collect();
-    let total = sources.len();
-    let mut pairs = Vec::new();
-    for source in sources {
-        let key = folder.new_key(&source.key);
-        // What was written after its twin is not what was copied: somebody has made it since.
-        let is_older = |copy: &&ObjectMeta| source.meta.last_modified <= copy.last_modified;
-        if let Some(copy) = copies.get(&key).filter(|copy| phase == Phase::Copying || is_older(copy)) {
-            pairs.push((source, ListedObject { key, meta: copy.clone() }));
-        }
-    }
-    let compared = stream::iter(pairs).map(|(source, copy)| {
-        let folder = &folder;
-        async move {
-            let is_twin = folder.is_twin(&source, &copy).await;
-            is_twin.map(|is_twin| is_twin.then_some((source, copy)))
-        }
-    });
-    let compared: Vec<Result<_, ObjectError>> = compared.buffer_unordered(AT_ONCE).collect().await;
-    let twins: Vec<(ListedObject, ListedObject)> =
-        compared.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+    let FoundObjects { twins, sources, copies } = find(&folder, (from, to), phase).await?;
     let deleted = twins.len();
-    // Of the old folder, what has a twin in the new one stays only to be deleted.
     let kept = match phase {
-        Phase::Copying => copies.len() - deleted,
-        Phase::Deleting => total - deleted,
+        Phase::Copying => copies.len(),
+        Phase::Deleting => sources.len(),
     };
     if !is_dry {
         let version = |object: ListedObject| ObjectId::new(&object.key, object.meta.etag);

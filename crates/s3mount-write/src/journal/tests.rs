@@ -25,13 +25,26 @@ fn what_is_not_done_is_found_once_its_daemon_is_gone() {
     let note = |intent| journal.note(UNIX_EPOCH + Duration::from_secs(9), intent);
     let (first, second) = (note(upload("a\n\"é", None)), note(upload("b", Some("1"))));
     let (from, to) = ("x/".repeat(512), "y/".repeat(512));
-    let third = note(Intent::Rename { from: from.clone(), to: to.clone(), phase: Phase::Copying });
+    let third = note(Intent::Rename {
+        from: from.clone(),
+        to: to.clone(),
+        phase: Phase::Copying,
+        is_answered: false,
+    });
     first.change(upload("a\n\"é", Some("2")));
     second.done();
     let again = note(upload("c", None));
-    third.change(Intent::Rename { from: from.clone(), to: to.clone(), phase: Phase::Deleting });
-    let expected =
-        [upload("a\n\"é", Some("2")), upload("c", None), Intent::Rename { from, to, phase: Phase::Deleting }];
+    third.change(Intent::Rename {
+        from: from.clone(),
+        to: to.clone(),
+        phase: Phase::Deleting,
+        is_answered: false,
+    });
+    let expected = [
+        upload("a\n\"é", Some("2")),
+        upload("c", None),
+        Intent::Rename { from, to, phase: Phase::Deleting, is_answered: false },
+    ];
     match &FoundJournal::all(&dir).expect("the folder")[..] {
         [FoundJournal::Live(found, records)] => {
             assert_eq!(*found, owner());

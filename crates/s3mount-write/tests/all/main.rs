@@ -12,6 +12,7 @@ mod memory;
 mod model;
 mod readers;
 mod recovery;
+mod renames;
 
 use std::sync::Arc;
 

@@ -16,7 +16,8 @@ async fn what_was_written_anew_at_the_old_name_stays() {
         client.set_modified(first, SystemTime::UNIX_EPOCH);
         client.copy(&source, second, None, None).await.expect("a copy");
     }
-    let rename = Intent::Rename { from: "old/".into(), to: "new/".into(), phase: Phase::Deleting };
+    let (from, to, phase) = ("old/".into(), "new/".into(), Phase::Deleting);
+    let rename = Intent::Rename { from, to, phase, is_answered: false };
     let recovery = Recovery::new(client.clone(), Duration::from_secs(60), false);
     let recovered = recovery.recover(&Record { since: 0, intent: rename }).await.expect("it is in order");
     assert_eq!(recovered, Recovered::Finished(Sides { deleted: 1, kept: 1 }));

@@ -148,12 +148,13 @@ impl InodeTable {
     pub(crate) fn set_etags(&self, root: &str, moved: &[Moved]) {
         let mut tables = self.lock();
         let mut has_outdated = false;
-        for Moved { from, to, size, .. } in moved {
+        for Moved { from, to, size, was_gone, .. } in moved {
             let (prefix, name) = split_key(to.key());
             let Some(folder) = tables.directory(root, prefix) else { continue };
             let Some(ino) = tables.newest(folder, name) else { continue };
             let Some(version) = tables.versions.get_mut(&ino) else { continue };
-            if version.is(from.etag(), *size) {
+            let is_known = version.is(from.etag(), *size) || version.is(to.etag(), *size);
+            if is_known || (*was_gone && version.size == *size) {
                 version.set_text(name, to.etag().as_str());
                 tables.record(ino);
             } else {
@@ -261,17 +262,23 @@ mod tests {
     fn the_inode_of_another_version_in_a_renamed_folder_is_outdated() {
         let table = table();
         let folder = table.lookup_or_insert(ROOT, "p/", "a", &Target::Directory).ino;
-        let [same, other] = [("same", "1"), ("other", "old")].map(|(name, etag)| {
-            table.lookup_or_insert(folder, "p/a/", name, &Target::File(version(etag, 1))).ino
-        });
+        let [same, other, gone_before] =
+            [("same", "1"), ("other", "old"), ("gone", "old")].map(|(name, etag)| {
+                table.lookup_or_insert(folder, "p/a/", name, &Target::File(version(etag, 1))).ino
+            });
         table.rename((ROOT, "a"), (ROOT, "z"), Renamed::Folder);
         let moved = |name: &str, etag: &str| Moved {
             from: ObjectId::new(&format!("p/a/{name}"), ETag::new(etag)),
             to: ObjectId::new(&format!("p/z/{name}"), ETag::new("2")),
             size: 1,
             modified: SystemTime::UNIX_EPOCH,
+            was_gone: false,
         };
-        table.set_etags("p/", &[moved("same", "1"), moved("other", "new")]);
+        // What a daemon before has deleted has the ETag of its copy.
+        let gone = Moved { was_gone: true, ..moved("gone", "2") };
+        table.set_etags("p/", &[moved("same", "1"), moved("other", "new"), gone]);
+        assert_eq!(key(&table, gone_before), ("p/z/gone".to_owned(), "2".to_owned()));
+        assert!(!table.is_outdated(gone_before));
         assert_eq!(key(&table, same), ("p/z/same".to_owned(), "2".to_owned()));
         assert!(!table.is_outdated(same));
         assert!(table.is_outdated(other));
