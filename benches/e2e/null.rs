@@ -39,6 +39,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         read_ahead_bytes: MIB,
         max_reads: 1024,
         passthrough_dirs: Vec::new(),
+        audit: None,
         without_resend: false,
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));

@@ -43,6 +43,7 @@ impl InProcess {
             read_ahead_bytes: MIB,
             max_reads: 1024,
             passthrough_dirs: Vec::new(),
+            audit: None,
             without_resend: false,
         };
         let folder = TempDir::new().expect("a folder");

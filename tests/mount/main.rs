@@ -10,6 +10,7 @@ mod addressing;
 mod appending;
 mod as_mount_s3;
 mod attributes;
+mod audit;
 mod bench;
 mod beside;
 mod calls;

@@ -1,6 +1,7 @@
 //! The process that serves a mount.
 
 mod asked;
+mod audit_log;
 mod checks;
 mod conditions;
 mod control_socket;

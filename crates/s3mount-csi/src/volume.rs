@@ -22,9 +22,10 @@ const ATTRIBUTES: [&str; 7] =
 pub(crate) const FOR_CLAIM: &str = "madeForClaim";
 
 /// Flags that the driver gives by itself, or that have no meaning in a volume.
-const OWN_FLAGS: [&str; 15] = [
+const OWN_FLAGS: [&str; 16] = [
     "allow-other",
     "allow-root",
+    "audit-log",
     "bind",
     "config",
     "control-socket",

@@ -2,6 +2,7 @@
 //!
 //! The trait's block only hands each request on:
 //! - [`attr`]: attributes of files, of directories, and of the mount;
+//! - [`audited`]: what the audit log is told of a request;
 //! - [`change`]: names that are made, removed and renamed, and attributes that are set;
 //! - [`dir`]: names, one by one and listed;
 //! - [`open`]: opening files, and closing them;
@@ -11,6 +12,7 @@
 //! - [`convert`]: the filesystem's types and fuser's.
 
 mod attr;
+mod audited;
 mod change;
 mod convert;
 mod dir;
@@ -37,12 +39,12 @@ use s3mount_fs::{AttrChange, Filesystem, NewTime};
 use tokio::runtime::Handle;
 
 use self::convert::{fs_handle, fs_inode};
-use self::request::{PendingRequest, Shared, Wanted};
+use self::request::{AskedFor, PendingRequest, Shared, Wanted};
 use crate::config::FuseConfig;
 use crate::gate::Gate;
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply, Unanswered};
 use crate::kernel::Kernel;
-use crate::metrics::{FuseMetrics, Operation};
+use crate::metrics::FuseMetrics;
 use crate::passthrough::Passthrough;
 use crate::readahead::Readahead;
 use crate::takeover::Inherited;
@@ -100,7 +102,8 @@ impl Adapter {
         let metrics = Arc::<FuseMetrics>::default();
         fs.registry().add(metrics.clone(), || {});
         let recorder = fs.recorder().clone();
-        let shared = Arc::new(Shared { runtime, kernel, metrics, recorder, gate: mounted.gate.clone() });
+        let (gate, audit) = (mounted.gate.clone(), config.audit.clone());
+        let shared = Arc::new(Shared { runtime, kernel, metrics, recorder, gate, audit });
         let (max_reads, passthrough_dirs) = (config.max_reads, config.passthrough_dirs.clone());
         Ok(Self {
             fs,
@@ -124,8 +127,8 @@ impl Adapter {
         if self.fs.allows_writes() { Errno::EPERM } else { Errno::EROFS }
     }
 
-    fn pending(&self, operation: Operation) -> PendingRequest {
-        PendingRequest::new(&self.shared, operation)
+    fn pending(&self, asked: impl Into<AskedFor>) -> PendingRequest {
+        PendingRequest::new(&self.shared, asked)
     }
 
     /// The reply to a request that may be answered later.

@@ -1,6 +1,9 @@
 //! The settings of a mount.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::audit::AuditSink;
 
 /// Settings of the mount, as plain data.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub struct FuseConfig {
     /// Folders of a disk cache whose files the kernel may read by itself (passthrough). If there are none, the
     /// daemon serves all reads.
     pub passthrough_dirs: Vec<PathBuf>,
+    /// Told of each call that opens a file or changes something.
+    pub audit: Option<Arc<dyn AuditSink>>,
     /// Takes the kernel for one that sends no request again to the next daemon, as kernels before Linux 6.9. For tests.
     pub without_resend: bool,
 }

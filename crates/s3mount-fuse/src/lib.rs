@@ -7,6 +7,7 @@
 //! network. Callers that are killed while they wait are answered at once (`interrupt.rs`).
 
 mod adapter;
+mod audit;
 mod buffers;
 mod closing;
 mod config;
@@ -24,6 +25,7 @@ mod passthrough;
 mod readahead;
 mod takeover;
 
+pub use audit::{AuditSink, AuditedCall};
 pub use config::FuseConfig;
 pub use make_way::{Busy, MadeWay};
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};

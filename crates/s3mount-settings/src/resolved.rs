@@ -17,7 +17,7 @@ pub mod target;
 pub mod writes;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -134,6 +134,8 @@ pub struct Config {
     pub log_directory: Option<PathBuf>,
     /// The form of the log's lines.
     pub log_format: LogFormat,
+    /// Where the audit log goes, if there is one.
+    pub audit_log: Option<AuditTarget>,
     /// Whether details are logged.
     pub debug: bool,
     /// The text of the file that settings were read from, for the daemons after the first one.
@@ -175,6 +177,7 @@ impl Config {
             fs_name: format!("s3://{}/{}", store.bucket, source.prefix),
             store,
             prefix: source.prefix,
+            audit_log: audit_log(args, target.dir())?,
             target,
             nonempty: args.nonempty,
             read_only: args.read_only,
@@ -223,6 +226,30 @@ impl Config {
             warnings: warning.into_iter().collect(),
         })
     }
+}
+
+/// Where an audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditTarget {
+    /// To a file.
+    File(PathBuf),
+    /// To standard output.
+    Stdout,
+}
+
+fn audit_log(args: &MountArgs, dir: Option<&Path>) -> anyhow::Result<Option<AuditTarget>> {
+    let Some(path) = &args.audit_log else { return Ok(None) };
+    if path.as_os_str() == "-" {
+        ensure!(args.foreground, "--audit-log - needs --foreground; name a file, or give both");
+        return Ok(Some(AuditTarget::Stdout));
+    }
+    let path = std::path::absolute(path)?;
+    ensure!(
+        !dir.is_some_and(|dir| path.starts_with(dir)),
+        "--audit-log {} lies in the mount itself; name a file outside of it",
+        path.display()
+    );
+    Ok(Some(AuditTarget::File(path)))
 }
 
 /// The value of `--direct-io` with which the mount chooses the files by itself.
@@ -275,7 +302,7 @@ mod tests {
 
     use clap::Parser as _;
 
-    use super::{Config, FOR_EVER, MetadataTtl, direct_io, random_read};
+    use super::{AuditTarget, Config, FOR_EVER, MetadataTtl, direct_io, random_read};
     use crate::flags::size::Size;
     use crate::for_tests::Args;
 
@@ -303,6 +330,26 @@ mod tests {
     fn auto_is_no_pattern_of_direct_io() {
         let set = direct_io(&["auto".to_owned(), "*.tar".to_owned()]).expect("patterns");
         assert_eq!(["x.tar", "auto"].map(|path| set.is_match(path)), [true, false]);
+    }
+
+    #[test]
+    fn an_audit_log_lies_outside_of_its_mount() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().display().to_string();
+        let log = |flags: &[&str]| {
+            let args = Args::parse_from([&["s3mount", "bucket", &dir], flags].concat());
+            Config::new(&args.mount).map(|config| config.audit_log).map_err(|error| error.to_string())
+        };
+        let inside = format!("{dir}/log");
+        let error = log(&["--audit-log", &inside]).expect_err("it would wait for itself");
+        assert_eq!(
+            error,
+            format!("--audit-log {inside} lies in the mount itself; name a file outside of it")
+        );
+        assert!(log(&["--audit-log", "-"]).is_err_and(|error| error.contains("needs --foreground")));
+        assert_eq!(log(&["--audit-log", "-", "--foreground"]), Ok(Some(AuditTarget::Stdout)));
+        assert_eq!(log(&["--audit-log", "/log"]), Ok(Some(AuditTarget::File("/log".into()))));
+        assert_eq!(log(&[]), Ok(None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Chooses where the log goes, and starts logging.
 
-mod file;
+pub(super) mod file;
 mod folding;
 
 use std::fs::DirBuilder;
@@ -144,8 +144,9 @@ impl Sink {
     fn add(&mut self, line: &str, format: LogFormat) {
         match self {
             Self::File(file) => match format {
-                LogFormat::Text => file.add(format!("{} {line}\n", now()).as_bytes()),
-                LogFormat::Json => file.add(format!("{line}\n").as_bytes()),
+                // What can't be written is lost, and the mount goes on.
+                LogFormat::Text => drop(file.add(format!("{} {line}\n", now()).as_bytes())),
+                LogFormat::Json => drop(file.add(format!("{line}\n").as_bytes())),
             },
             Self::Terminal => drop(writeln!(io::stderr(), "{line}")),
             Self::Syslog(socket) => {

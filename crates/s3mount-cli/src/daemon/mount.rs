@@ -12,7 +12,7 @@ use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes, Writes};
-use s3mount_fuse::{FuseConfig, Mount};
+use s3mount_fuse::{AuditSink, FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
@@ -27,6 +27,7 @@ use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 
 use super::asked::{Ending, Signals, wait};
+use super::audit_log::AuditLog;
 use super::checks::Given;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
@@ -187,7 +188,8 @@ pub(crate) fn mount(
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let mut signals = Signals::new(&runtime).context("cannot listen to signals")?;
-    let fuse = fuse_config(config);
+    let audit = config.audit_log.as_ref().map(AuditLog::open).transpose()?.map(Arc::new);
+    let fuse = fuse_config(config, audit.clone());
     if let Some(leftovers) = leftovers.as_ref().filter(|leftovers| is_taken && leftovers.may_rename) {
         leftovers.hand_renames(&fs);
     }
@@ -259,6 +261,7 @@ pub(crate) fn mount(
         if let Some(Ok(warden)) = warden.filter(|_| !is_kept) {
             warden::dismiss(warden);
         }
+        audit.iter().for_each(|audit| audit.flush());
         // Nothing is dropped: a request that is dropped is answered with EIO, and the next daemon is to answer it.
         // SAFETY: it ends the process.
         unsafe { nix::libc::_exit(holder::REPLACE.into()) };
@@ -275,6 +278,7 @@ pub(crate) fn mount(
         keeper.forget();
     }
     journal.close();
+    audit.iter().for_each(|audit| audit.flush());
     if let Some(exporter) = exporter {
         runtime.block_on(exporter.finish());
     }
@@ -464,7 +468,7 @@ fn max_reads(max_connections: u32) -> u16 {
     u16::try_from(max_connections.saturating_mul(2)).unwrap_or(u16::MAX).max(FEWEST_READS)
 }
 
-fn fuse_config(config: &Config) -> FuseConfig {
+fn fuse_config(config: &Config, audit: Option<Arc<AuditLog>>) -> FuseConfig {
     let cache = config.cache.as_ref().filter(|_| config.passthrough);
     let passthrough_dirs = cache.map(|cache| cache.dirs.clone());
     FuseConfig {
@@ -477,6 +481,7 @@ fn fuse_config(config: &Config) -> FuseConfig {
         read_ahead_bytes: config.read_ahead_bytes,
         max_reads: max_reads(config.max_connections),
         passthrough_dirs: passthrough_dirs.unwrap_or_default(),
+        audit: audit.map(|audit| audit as Arc<dyn AuditSink>),
         without_resend: std::env::var_os(WITHOUT_RESEND).is_some(),
     }
 }

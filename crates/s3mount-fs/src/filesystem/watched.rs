@@ -7,9 +7,10 @@ use s3mount_metrics::{Listener, Recorder, json_string};
 use s3mount_prefetch::ReaderView;
 
 use super::Filesystem;
+use super::open_file::OpenFile;
 use crate::control::Control;
 use crate::control::callers::Caller;
-use crate::numbers::InodeNo;
+use crate::numbers::{FileHandle, InodeNo};
 use crate::tree::inode::Node;
 
 /// The most files that `.s3mount/streams` shows.
@@ -49,6 +50,32 @@ impl Filesystem {
             Some(Node::Directory(prefix)) => prefix,
             Some(Node::Draft(_)) | None => Arc::from(""),
         })
+    }
+
+    /// The key of a file, or the prefix of a folder without its last slash. Empty if it has no name any more, and `None` for
+    /// the daemon's own files.
+    pub fn key(&self, ino: InodeNo) -> Option<String> {
+        if Control::of(ino).is_some() {
+            return None;
+        }
+        let named = self.inodes.parent_and_name(ino);
+        Some(named.and_then(|(parent, name)| self.key_at(parent, &name)).unwrap_or_default())
+    }
+
+    /// The key of a name in a directory. `None` for the daemon's own files.
+    pub fn key_at(&self, parent: InodeNo, name: &str) -> Option<String> {
+        if Control::of(parent).is_some() {
+            return None;
+        }
+        Some(format!("{}{name}", self.inodes.prefix(parent).unwrap_or_default()))
+    }
+
+    /// The key of a file that a handle may write to, and `None` for any other handle.
+    pub fn key_written_by(&self, handle: FileHandle) -> Option<String> {
+        match self.files.get(handle)? {
+            OpenFile::Draft(open) if open.how.writes => self.key(open.ino),
+            _ => None,
+        }
     }
 
     /// The text of `.s3mount/streams`.

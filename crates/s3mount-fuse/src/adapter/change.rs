@@ -6,29 +6,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
-use s3mount_fs::{AttrChange, Entry, FsError, Place, RequestId, StoredAttr};
+use s3mount_fs::{AttrChange, Entry, FsError, Place, StoredAttr};
 
 use super::Adapter;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
+use super::request::{AskedFor, is_repeated};
 use crate::interrupt::{Reply, SharedReply};
 use crate::metrics::Operation;
 
 /// A name as text. Keys are UTF-8, so no object can have another name.
 pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
     name.to_str().map(str::to_owned).ok_or(Errno::EILSEQ)
-}
-
-/// The bit of a request's number by which the kernel says that it has sent the request before (`FUSE_UNIQUE_RESEND`).
-const IS_REPEATED: u64 = 1 << 63;
-
-/// The number of a request, whether it comes again or not.
-pub(super) fn request_id(req: &Request) -> RequestId {
-    RequestId(req.unique().0 & !IS_REPEATED)
-}
-
-/// Whether the daemon before has read the request, and may have done what it asks for.
-pub(super) fn is_repeated(req: &Request) -> bool {
-    req.unique().0 & IS_REPEATED != 0
 }
 
 impl Adapter {
@@ -38,12 +26,12 @@ impl Adapter {
         &self,
         req: &Request,
         folder: Option<INodeNo>,
-        operation: Operation,
+        asked: impl Into<AskedFor>,
         reply: R,
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         done: impl FnOnce(R, T) + Send + 'static,
     ) {
-        self.change_or_undo(req, folder, operation, &self.share(reply), work, (done, drop));
+        self.change_or_undo(req, folder, asked, &self.share(reply), work, (done, drop));
     }
 
     /// As [`change`](Self::change), for work whose result the kernel gives back later: a handle, or an inode that it
@@ -53,14 +41,16 @@ impl Adapter {
         &self,
         req: &Request,
         folder: Option<INodeNo>,
-        operation: Operation,
+        asked: impl Into<AskedFor>,
         reply: &SharedReply<R>,
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         (done, undo): (impl FnOnce(R, T) + Send + 'static, impl FnOnce(T) + Send + 'static),
     ) {
-        let (request, answer, pid) = (self.pending(operation), reply.clone(), req.pid());
+        let (mut request, answer, pid) = (self.pending(asked), reply.clone(), req.pid());
         self.reply_uninterruptible(req, folder, reply, async move {
-            match (work.await, answer.take()) {
+            let result = work.await;
+            request.audit(result.as_ref().err().map_or(0, FsError::errno));
+            match (result, answer.take()) {
                 (Ok(value), Some(reply)) => {
                     done(reply, value);
                     request.done();
@@ -84,6 +74,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let audited = self.audited_name(req, "mkdir", (parent, &name));
         let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
         let (parent_ino, is_repeated) = (fs_inode(parent), is_repeated(req));
@@ -96,7 +87,7 @@ impl Adapter {
         self.change_or_undo(
             req,
             Some(parent),
-            Operation::Mkdir,
+            AskedFor::audited(Operation::Mkdir, audited),
             &self.share(reply),
             work,
             self.entry_answers(),
@@ -108,6 +99,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let audited = self.audited_name(req, "rmdir", (parent, &name));
         let fs = self.fs.clone();
         let is_repeated = is_repeated(req);
         let work = self.shared.gate.gated(async move {
@@ -116,7 +108,14 @@ impl Adapter {
                 true => fs.rmdir_again(fs_inode(parent), &name).await,
             }
         });
-        self.change(req, Some(parent), Operation::Rmdir, reply, work, |reply, ()| reply.ok());
+        self.change(
+            req,
+            Some(parent),
+            AskedFor::audited(Operation::Rmdir, audited),
+            reply,
+            work,
+            |reply, ()| reply.ok(),
+        );
     }
 
     pub(super) fn on_unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -124,6 +123,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let audited = self.audited_name(req, "unlink", (parent, &name));
         let fs = self.fs.clone();
         let is_repeated = is_repeated(req);
         let work = self.shared.gate.gated(async move {
@@ -132,7 +132,14 @@ impl Adapter {
                 true => fs.unlink_again(fs_inode(parent), &name).await,
             }
         });
-        self.change(req, Some(parent), Operation::Unlink, reply, work, |reply, ()| reply.ok());
+        self.change(
+            req,
+            Some(parent),
+            AskedFor::audited(Operation::Unlink, audited),
+            reply,
+            work,
+            |reply, ()| reply.ok(),
+        );
     }
 
     pub(super) fn on_symlink(
@@ -147,6 +154,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let audited = self.audited_name(req, "symlink", (parent, &name));
         let fs = self.fs.clone();
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
@@ -160,7 +168,7 @@ impl Adapter {
         self.change_or_undo(
             req,
             Some(parent),
-            Operation::Symlink,
+            AskedFor::audited(Operation::Symlink, audited),
             &self.share(reply),
             work,
             self.entry_answers(),
@@ -196,6 +204,10 @@ impl Adapter {
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
         };
         let (fs, parents) = (self.fs.clone(), (from.0, to.0));
+        let audited = self.audited(req, "rename", |fs| {
+            let (from, to) = (fs.key_at(fs_inode(parents.0), &old)?, fs.key_at(fs_inode(parents.1), &new)?);
+            Some((from, Some(to)))
+        });
         let keeps_target = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (hold, is_repeated) = (self.shared.kernel.hold(parents.1), is_repeated(req));
         let work = self.shared.gate.gated(async move {
@@ -208,7 +220,8 @@ impl Adapter {
             drop(hold);
             renamed
         });
-        self.change(req, Some(from.0), Operation::Rename, reply, work, |reply, ()| reply.ok());
+        let asked = AskedFor::audited(Operation::Rename, audited);
+        self.change(req, Some(from.0), asked, reply, work, |reply, ()| reply.ok());
     }
 
     /// Sets the size of a file, and attributes.
@@ -226,6 +239,7 @@ impl Adapter {
         if !is_own && !self.fs.allows_writes() {
             return reply.error(Errno::EROFS);
         }
+        let audited = self.audited(req, "setattr", |fs| Some((fs.key(fs_inode(ino))?, None)));
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
         // Who has the file open has to go on, or would never close it.
         let gate = fh.is_none().then(|| self.shared.gate.clone());
@@ -246,7 +260,8 @@ impl Adapter {
                 None => set.await,
             }
         };
-        self.change(req, None, Operation::Setattr, reply, work, move |reply, (attr, cutting)| {
+        let asked = AskedFor::audited(Operation::Setattr, audited);
+        self.change(req, None, asked, reply, work, move |reply, (attr, cutting)| {
             reply.attr(&attr.ttl, &file_attr(attr, &shown));
             drop(cutting);
         });

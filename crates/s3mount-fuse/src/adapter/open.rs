@@ -7,7 +7,7 @@ use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Repl
 use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 
 use super::convert::{fs_handle, fs_inode};
-use super::request::PendingRequest;
+use super::request::{AskedFor, PendingRequest};
 use super::{Adapter, Mounted};
 use crate::metrics::Operation;
 use crate::modes::Grant;
@@ -30,10 +30,14 @@ impl Adapter {
             }
             return self.on_open_to_write(req, ino, flags, reply);
         }
-        let request = self.pending(Operation::Open).called_by(req.pid(), ino, 0, 0);
+        let asked = AskedFor::audited(Operation::Open, self.audited_open(req, ino, flags.0));
+        let mut request = self.pending(asked).called_by(req.pid(), ino, 0, 0);
         let opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
             Ok(opening) => opening,
-            Err(error) => return reply.error(request.errno(ino, &error)),
+            Err(error) => {
+                request.audit(error.errno());
+                return reply.error(request.errno(ino, &error));
+            }
         };
         let open = Open { flags, request, mounted: self.mounted.clone(), fs: self.fs.clone() };
         let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
@@ -90,10 +94,11 @@ fn close(
 impl Open {
     /// Opens the file, and answers. Returns whether it is open.
     fn finish(self, ino: INodeNo, opening: Opening, grant: Grant<Backing>, reply: ReplyOpen) -> bool {
-        let Self { flags, request, mounted, fs } = self;
+        let Self { flags, mut request, mounted, fs } = self;
         let opened = match opening.finish(matches!(grant, Grant::Passthrough(_))) {
             Ok(opened) => opened,
             Err(error) => {
+                request.audit(error.errno());
                 reply.error(request.errno(ino, &error));
                 return false;
             }
@@ -116,6 +121,7 @@ impl Open {
                 backing.answer(reply, FileHandle(opened.handle.0), answer);
             }
         }
+        request.audit(0);
         request.done();
         true
     }

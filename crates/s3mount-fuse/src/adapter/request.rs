@@ -4,15 +4,29 @@ use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use fuser::{Errno, FileHandle, INodeNo};
-use s3mount_fs::FsError;
+use fuser::{Errno, FileHandle, INodeNo, Request};
+use s3mount_fs::{FsError, RequestId};
 use s3mount_metrics::{CallEvent, Event, Recorder};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::audit::{AuditSink, AuditedCall};
 use crate::gate::Gate;
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
+
+/// The bit of a request's number by which the kernel says that it has sent the request before (`FUSE_UNIQUE_RESEND`).
+const IS_REPEATED: u64 = 1 << 63;
+
+/// The number of a request, whether it comes again or not.
+pub(super) fn request_id(req: &Request) -> RequestId {
+    RequestId(req.unique().0 & !IS_REPEATED)
+}
+
+/// Whether the daemon before has read the request, and may have done what it asks for.
+pub(super) fn is_repeated(req: &Request) -> bool {
+    req.unique().0 & IS_REPEATED != 0
+}
 
 /// What the tasks need that answer requests later.
 pub(super) struct Shared {
@@ -21,6 +35,25 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<FuseMetrics>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) gate: Gate,
+    pub(super) audit: Option<Arc<dyn AuditSink>>,
+}
+
+/// What a request asks for, and what the audit log is to be told of it.
+pub(super) struct AskedFor {
+    operation: Operation,
+    audited: Option<Box<AuditedCall>>,
+}
+
+impl From<Operation> for AskedFor {
+    fn from(operation: Operation) -> Self {
+        Self { operation, audited: None }
+    }
+}
+
+impl AskedFor {
+    pub(super) fn audited(operation: Operation, audited: Option<Box<AuditedCall>>) -> Self {
+        Self { operation, audited }
+    }
 }
 
 /// The bytes that a READ asks for.
@@ -39,6 +72,8 @@ pub(super) struct PendingRequest {
     began: Instant,
     /// Set while somebody listens to the events of the mount.
     call: Option<Box<Call>>,
+    /// Unset once the audit log has been told.
+    audited: Option<Box<AuditedCall>>,
 }
 
 /// Who has sent a request, and what it asks for.
@@ -51,8 +86,16 @@ struct Call {
 
 impl PendingRequest {
     /// A request that a session thread has just taken.
-    pub(super) fn new(shared: &Arc<Shared>, operation: Operation) -> Self {
-        Self { shared: shared.clone(), operation, began: Instant::now(), call: None }
+    pub(super) fn new(shared: &Arc<Shared>, asked: impl Into<AskedFor>) -> Self {
+        let AskedFor { operation, audited } = asked.into();
+        Self { shared: shared.clone(), operation, began: Instant::now(), call: None, audited }
+    }
+
+    /// Tells the audit log how the request has ended. The program may have another answer, where it was killed.
+    pub(super) fn audit(&mut self, errno: i32) {
+        if let (Some(audit), Some(call)) = (&self.shared.audit, self.audited.take()) {
+            audit.note(AuditedCall { errno, ..*call });
+        }
     }
 
     /// Notes that the thread `pid` asks for `len` bytes of `ino` from `start` on, if somebody listens.

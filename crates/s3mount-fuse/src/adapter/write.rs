@@ -9,9 +9,10 @@ use fuser::{
 use s3mount_fs::{Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
 
 use super::Adapter;
-use super::change::{is_repeated, request_id, text};
+use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
+use super::request::{AskedFor, is_repeated, request_id};
 use crate::closing::ClosingProcess;
 use crate::metrics::Operation;
 
@@ -44,6 +45,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let audited = self.audited_create(req, (parent, &name), flags);
         let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
         let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
@@ -72,11 +74,13 @@ impl Adapter {
             close(INodeNo(ino.0), opened.handle);
             fs.forget(ino, 1);
         };
-        self.change_or_undo(req, Some(parent), Operation::Create, &reply, work, (done, undo));
+        let asked = AskedFor::audited(Operation::Create, audited);
+        self.change_or_undo(req, Some(parent), asked, &reply, work, (done, undo));
     }
 
     /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let asked = AskedFor::audited(Operation::Open, self.audited_open(req, ino, flags.0));
         let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
@@ -98,7 +102,7 @@ impl Adapter {
         };
         let close = self.closer();
         let undo = move |opened: Opened| close(ino, opened.handle);
-        self.change_or_undo(req, None, Operation::Open, &reply, work, (done, undo));
+        self.change_or_undo(req, None, asked, &reply, work, (done, undo));
     }
 
     pub(super) fn on_write(
@@ -135,9 +139,11 @@ impl Adapter {
             // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
             return reply.error(Errno::ENOSYS);
         }
+        let audited = self.audited(req, "close", |fs| Some((fs.key_written_by(fs_handle(fh))?, None)));
         let closer = ClosingProcess::new(self.interrupts.thread_of(req), self.mounted.device.get().cloned());
         let work = self.fs.clone().flush(fs_handle(fh), closer);
-        self.change(req, None, Operation::Flush, reply, work, |reply, ()| reply.ok());
+        let asked = AskedFor::audited(Operation::Flush, audited);
+        self.change(req, None, asked, reply, work, |reply, ()| reply.ok());
     }
 
     pub(super) fn on_fsync(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {

@@ -358,6 +358,15 @@ pub struct MountArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = RUNNING, hide_short_help = true)]
     pub(crate) log_format: LogFormat,
 
+    /// Write who opens and changes what to this file, as lines of JSON; - is standard output, with --foreground.
+    ///
+    /// A line for each open, create, mkdir, symlink, rename, unlink, rmdir, change of attributes, and close of a file that
+    /// was open to write: time, call, access, key, result, uid, gid, pid and program. A full file (64 MiB) is kept as
+    /// FILE.1, in place of the former one; one that is moved away is followed by a new one. No program waits for this log:
+    /// where its disk is too slow, calls are left out, and a line says how many.
+    #[arg(long, value_name = "FILE", help_heading = RUNNING, hide_short_help = true)]
+    pub(crate) audit_log: Option<PathBuf>,
+
     /// Log in detail.
     ///
     /// $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace, and overrides this flag.

@@ -1,10 +1,12 @@
 //! A log in a file, which has a bound.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::OFlag;
 
 /// The length of a file in bytes. A log has two files at most: the one that is written, and the one before.
 const MOST_BYTES: u64 = 16 << 20;
@@ -17,10 +19,12 @@ const BEFORE: &str = ".1";
 
 /// A log. Its file is locked while it is written.
 #[derive(Debug)]
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     path: PathBuf,
     file: File,
     len: u64,
+    /// The most that `len` may be.
+    most: u64,
 }
 
 /// Opens a new file. Other users may write to a folder such as /tmp, so this opens no file and no link of theirs.
@@ -48,10 +52,31 @@ impl LogFile {
         loop {
             let path = name(turn);
             match create(&path) {
-                Ok(file) => return Ok(Self { path, file, len: 0 }),
+                Ok(file) => return Ok(Self { path, file, len: 0, most: MOST_BYTES }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && turn < MOST_TURNS => turn += 1,
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Goes on with a file of at most `most` bytes, or makes it.
+    pub(crate) fn open(path: &Path, most: u64) -> io::Result<Self> {
+        let flags = OFlag::O_NOFOLLOW.bits();
+        let file = File::options().create(true).append(true).mode(0o640).custom_flags(flags).open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, len, most })
+    }
+
+    /// Begins a new file if somebody has moved this one away.
+    pub(crate) fn follow(&mut self) {
+        let is_this = |found: Metadata, own: Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+        let is_there = match (fs::symlink_metadata(&self.path), self.file.metadata()) {
+            (Ok(found), Ok(own)) => is_this(found, own),
+            (Err(error), Ok(_)) => error.kind() != io::ErrorKind::NotFound,
+            (_, Err(_)) => true,
+        };
+        if !is_there && let Ok(next) = Self::open(&self.path, self.most) {
+            *self = next;
         }
     }
 
@@ -60,13 +85,16 @@ impl LogFile {
         &self.path
     }
 
-    /// Adds a line. What can't be written is lost, and the mount goes on.
-    pub(super) fn add(&mut self, line: &[u8]) {
-        if self.len + line.len() as u64 > MOST_BYTES {
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// Those of the disk: the line is lost.
+    pub(crate) fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.len + line.len() as u64 > self.most {
             self.turn();
         }
         self.len += line.len() as u64;
-        let _ = self.file.write_all(line);
+        self.file.write_all(line)
     }
 
     /// Begins a new file, and keeps the one that is full in the place of the one before.
@@ -104,7 +132,7 @@ mod tests {
         let mut log = LogFile::begin(&folder.path().join("log")).expect("a log");
         let line = vec![b'x'; 1 << 20];
         for _ in 0..50 {
-            log.add(&line);
+            log.add(&line).expect("room");
         }
         let lengths: Vec<_> = fs::read_dir(folder.path().join("log"))
             .expect("a folder")

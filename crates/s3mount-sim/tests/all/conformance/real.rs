@@ -165,6 +165,7 @@ fn mount_recorded(
         read_ahead_bytes: super::READAHEAD_BYTES,
         max_reads: 1024,
         passthrough_dirs: Vec::new(),
+        audit: None,
         without_resend: false,
     };
     filesystem.set_readahead(super::READAHEAD_BYTES);
