@@ -328,6 +328,54 @@ fn a_folder_whose_rename_is_under_way_gets_its_name_once() {
     }
 }
 
+/// A directory that the kernel has forgotten is kept for a minute after a takeover.
+#[test]
+fn folders_that_change_places_after_a_takeover_are_told_apart() {
+    let world = world(&["--keep-alive", "--allow=all"]);
+    let path = |name: &str| world.path(name);
+    fs::create_dir(path("b")).expect("a folder");
+    take_over(&world, Signal::SIGKILL);
+    fs::create_dir(path("c")).expect("a folder");
+    fs::write(path("b/h"), "inner").expect("written");
+    fs::rename(path("b"), path("c/x")).expect("moved");
+    fs::write(path("c/h"), "outer").expect("written");
+    fs::create_dir(path("b")).expect("a folder");
+    fs::rename(path("c"), path("b/x")).expect("moved");
+    fs::read_dir(world.mount.path()).expect("listed").for_each(drop);
+    fs::rename(path("b"), path("c")).expect("moved");
+    assert_eq!((world.read("c/x/h"), world.read("c/x/x/h")), (b"outer".to_vec(), b"inner".to_vec()));
+    fs::remove_file(path("c/x/h")).expect("removed");
+    assert_eq!(world.stored_below("c/").keys().collect::<Vec<_>>(), ["x/x/h"]);
+}
+
+/// The ETag of a copy is another one, as that of an encrypted object.
+#[test]
+fn a_file_that_is_open_to_write_is_known_where_its_folder_was_renamed_to() {
+    for spool in [None, Some(TempDir::new().expect("a folder"))] {
+        let spool = spool.as_ref().map(|spool| spool.path().display().to_string());
+        let flags = spool.iter().flat_map(|spool| ["--write-spool", spool]);
+        let flags: Vec<&str> = ["--keep-alive", "--allow=all"].into_iter().chain(flags).collect();
+        let server = TestS3::builder().opaque_etags().object(BUCKET, "old/untouched", b"bytes".to_vec());
+        let world = World::new(server.object(BUCKET, "old/saved", b"bytes".to_vec()), &flags);
+        let open =
+            |name: &str| File::options().read(true).write(true).open(world.path(name)).expect("it is there");
+        let (untouched, saved) = (open("old/untouched"), open("old/saved"));
+        saved.write_all_at(b"B", 0).expect("written");
+        saved.sync_all().expect("saved");
+        fs::rename(world.path("old"), world.path("new")).expect("another name");
+        take_over(&world, Signal::SIGKILL);
+        for (file, name) in [(untouched, "new/untouched"), (saved, "new/saved")] {
+            let mut bytes = [0; 5];
+            file.read_exact_at(&mut bytes, 0).expect("it is the same file");
+            file.write_all_at(b"!", 4).expect("written");
+            drop(file);
+            bytes[4] = b'!';
+            wait_for("it is stored", || world.stored_below("")[name] == bytes);
+        }
+        assert_eq!(world.stored_below("").len(), 2);
+    }
+}
+
 /// Renames `there` onto `name`, with a daemon that dies when the store has the copy. The store takes its time for it.
 fn rename_onto(world: &World, name: &str) {
     world.server.shape(Shape { first_byte: FirstByte::Fixed(300.0), ..Shape::fast() });

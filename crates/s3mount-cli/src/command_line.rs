@@ -164,6 +164,9 @@ pub(crate) enum Command {
         /// The process that keeps the mount for another daemon.
         #[arg(value_name = "HOLDER")]
         holder: Option<u32>,
+        /// Wait for the next daemon as long as that process lives.
+        #[arg(long)]
+        patient: bool,
     },
     /// Ask the daemon of a mount whether it is alive, in a process that may be left behind.
     #[command(hide = true)]

@@ -67,8 +67,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Some(Command::Man { dir }) => generate::man(&dir).map(|()| ExitCode::SUCCESS),
-        Some(Command::Warden { daemon, id, holder }) => {
-            warden::run(daemon, id, holder).map(|()| ExitCode::SUCCESS)
+        Some(Command::Warden { daemon, id, holder, patient }) => {
+            warden::run(daemon, id, holder, patient).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::Probe { dir, user, group }) => Ok(probe::run(&dir, user.zip(group))),
         None => start(&args.mount, file, &Called::Plainly),

@@ -53,7 +53,7 @@ pub(crate) fn is_gone(pid: Pid) -> bool {
 }
 
 /// Whether a process was ended by a signal with a core dump: none of its threads runs its program again.
-fn is_dumping(pid: Pid) -> bool {
+pub(crate) fn is_dumping(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("CoreDumping:").is_some_and(|value| value.trim() == "1"))
 }

@@ -22,7 +22,7 @@ use s3mount_system::terminal;
 use crate::command_line::{Args, Command};
 use crate::daemon::{STATE, WRITERS_LIMIT};
 use crate::helper;
-use crate::stat::Stat;
+use crate::stat::{Stat, is_dumping};
 
 /// How much longer than for its writers a daemon waits at most, before it makes way or goes on.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -71,16 +71,20 @@ fn replace(mount: &MountedAt) -> anyhow::Result<()> {
     let (before, state) = find(mount)?;
     // One at a time. The state is that of all daemons of the mount, and this lock ends with this process.
     state.as_ref().map_or(Ok(()), File::lock).context("cannot wait for another upgrade of the mount")?;
-    let (daemon, state) = find(mount)?;
-    if daemon != before && runs_this(daemon) {
-        tell_done(mount);
-        return Ok(());
-    }
-    check(daemon, state)?;
-    let is_stopped = Stat::of(format!("/proc/{daemon}")).is_some_and(Stat::is_stopped);
-    ensure!(!is_stopped, "the daemon is stopped; have it go on (kill -CONT {daemon}), and try again");
-    kill(Pid::from_raw(daemon), Signal::SIGUSR2)
-        .context("cannot ask the daemon; run this as its user, or as root")?;
+    let deadline = Instant::now() + FIND_LIMIT;
+    let daemon = loop {
+        let (daemon, state) = find(mount)?;
+        if daemon != before && runs_this(daemon) {
+            tell_done(mount);
+            return Ok(());
+        }
+        match ask(daemon, state) {
+            Ok(()) => break daemon,
+            // Another one follows, and is asked.
+            Err(_) if has_died(daemon) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+    };
     let asked = Instant::now();
     loop {
         let now = daemon_of(mount);
@@ -106,6 +110,20 @@ fn replace(mount: &MountedAt) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Asks a daemon to make way, if this program can go on with its mount.
+fn ask(daemon: i32, state: Option<File>) -> anyhow::Result<()> {
+    check(daemon, state)?;
+    let is_stopped = Stat::of(format!("/proc/{daemon}")).is_some_and(Stat::is_stopped);
+    ensure!(!is_stopped, "the daemon is stopped; have it go on (kill -CONT {daemon}), and try again");
+    kill(Pid::from_raw(daemon), Signal::SIGUSR2)
+        .context("cannot ask the daemon; run this as its user, or as root")
+}
+
+/// Whether a daemon has ended, or writes its core dump.
+fn has_died(daemon: i32) -> bool {
+    Stat::of(format!("/proc/{daemon}")).is_none_or(Stat::has_ended) || is_dumping(Pid::from_raw(daemon))
+}
+
 fn tell_done(mount: &MountedAt) {
     terminal::result(&format!("{mount} is served by s3mount {} now", env!("CARGO_PKG_VERSION")));
 }
@@ -120,11 +138,10 @@ fn find(mount: &MountedAt) -> anyhow::Result<(i32, Option<File>)> {
             let is_state = |file: &PathBuf| {
                 std::fs::read_link(file).is_ok_and(|target| target.to_string_lossy().contains(STATE))
             };
-            let state = files.map(|file| file.path()).find(is_state);
-            return Ok((
-                daemon,
-                state.map(File::open).transpose().context("cannot read the daemon's state")?,
-            ));
+            let state = files.map(|file| file.path()).find(is_state).map(File::open).transpose();
+            if state.is_ok() || !has_died(daemon) {
+                return Ok((daemon, state.context("cannot read the daemon's state")?));
+            }
         }
         ensure!(
             Instant::now() < deadline,
@@ -163,10 +180,9 @@ fn daemon_of(mount: &MountedAt) -> Option<i32> {
         let texts: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
         match texts[..] {
             ["s3mount", "warden", daemon, of, ..] if is_meant(of) => {
-                let daemon = daemon.parse().ok()?;
+                let daemon: i32 = daemon.parse().ok()?;
                 // The warden of a daemon that has ended goes, too.
-                let stat = Stat::of(format!("/proc/{daemon}"));
-                stat.filter(|stat| !stat.has_ended()).map(|_| daemon)
+                (!has_died(daemon)).then_some(daemon)
             }
             _ => None,
         }

@@ -231,7 +231,8 @@ pub(crate) fn mount(
     let began = mount.id().and_then(by_id);
     // Whoever keeps the mount has started this process.
     let holder = keeper.map(|_| std::os::unix::process::parent_id());
-    let warden = began.as_ref().map(|began| warden::start(began, holder.filter(|_| is_kept)));
+    let is_patient = is_kept && matches!(keeper, Some(Keeper::Holder(_)));
+    let warden = began.as_ref().map(|began| warden::start(began, holder.filter(|_| is_kept), is_patient));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");

@@ -27,21 +27,29 @@ use s3mount_system::mounts::{MountedAt, by_id};
 
 use crate::stat::Stat;
 
+/// The argument of a warden that waits as long as the holder lives.
+const PATIENT: &str = "--patient";
+
 /// The signal by which the kernel tells of the daemon's end.
 const ENDED: Signal = Signal::SIGUSR1;
 
 /// How long a thread may take from this signal to its end.
 const SIGNAL_LEAD: Duration = Duration::from_secs(1);
 
-/// How long the next daemon may take to let a thread go that waits in the kernel. systemd starts none as long as one waits.
+/// How long a thread may wait in the kernel where no daemon is started as long as one waits: systemd starts none.
 const NEXT_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether the holder lives.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
-/// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing, unless that takes too long.
-pub(super) fn start(there: &MountedAt, holder: Option<u32>) -> io::Result<Child> {
+/// `holder` keeps the mount for another daemon, which lets them go: then the warden does nothing. If it `is_patient`, it
+/// waits for that as long as the holder lives.
+pub(super) fn start(there: &MountedAt, holder: Option<u32>, is_patient: bool) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     let numbers = [std::process::id().to_string(), there.numbers().to_string()];
     command.arg0("s3mount").arg("warden").args(numbers).args(holder.map(|holder| holder.to_string()));
+    command.args(is_patient.then_some(PATIENT));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec these calls allocate nothing and take no lock.
     unsafe {
@@ -64,7 +72,7 @@ pub(super) fn dismiss(mut warden: Child) {
 
 /// Waits until the process `daemon` has ended, and aborts the connection of its mount, if that is still there: the one
 /// with the numbers `id`. Its folder may have another path by then.
-pub(crate) fn run(daemon: u32, id: MountId, holder: Option<u32>) -> anyhow::Result<()> {
+pub(crate) fn run(daemon: u32, id: MountId, holder: Option<u32>, is_patient: bool) -> anyhow::Result<()> {
     // What the daemon has open without knowing must not stay open.
     close_all_but(&[]);
     let holder = holder.and_then(|holder| File::open(format!("/proc/{holder}/stat")).ok());
@@ -75,10 +83,24 @@ pub(crate) fn run(daemon: u32, id: MountId, holder: Option<u32>) -> anyhow::Resu
     while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
         ended.wait()?;
     }
-    if holder.is_some_and(|holder| lives(&holder)) && has_gone(daemon, NEXT_LIMIT) {
+    if holder.is_some_and(|holder| is_let_go(daemon, &holder, is_patient)) {
         return Ok(());
     }
     by_id(id).map_or(Ok(()), |mount| abort(&mount))
+}
+
+/// Whether the last thread of the daemon ends because another daemon answers whom it waits for. That may take long: a
+/// program may rename a large folder, and the next daemon may be killed, too.
+fn is_let_go(daemon: u32, holder: &File, is_patient: bool) -> bool {
+    while lives(holder) {
+        if has_gone(daemon, if is_patient { LOOK } else { NEXT_LIMIT }) {
+            return true;
+        }
+        if !is_patient {
+            return false;
+        }
+    }
+    false
 }
 
 /// Whether the last thread of the daemon has ended, or does so within `limit`: then the process has another parent.
@@ -118,4 +140,25 @@ fn has_ended(pid: u32, limit: Duration) -> bool {
 pub(super) fn abort(mount: &MountedAt) -> anyhow::Result<()> {
     // To open the mount asks the daemon nothing.
     Ok(s3mount_fuse::abort(&mount.dir, mount.numbers())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::process::parent_id;
+    use std::process::Command;
+
+    use super::{is_let_go, lives};
+
+    #[test]
+    fn who_starts_daemons_is_waited_for_as_long_as_he_lives() {
+        let mut holder = Command::new("sleep").arg("1").spawn().expect("a process");
+        let stat = File::open(format!("/proc/{}/stat", holder.id())).expect("it lives");
+        assert!(lives(&stat));
+        // The parent of this process stays.
+        assert!(!is_let_go(parent_id(), &stat, true));
+        assert!(!lives(&stat), "so long it was waited for");
+        holder.wait().expect("it has ended");
+        assert!(!is_let_go(parent_id(), &stat, false), "nobody is there to wait for");
+    }
 }

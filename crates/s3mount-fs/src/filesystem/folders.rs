@@ -144,7 +144,9 @@ impl Filesystem {
             let prefix_now: Arc<str> = format!("{}{below}", renaming.new).into();
             let copy = copies.get(&*format!("{prefix}{name}"));
             let is_of = |copy: &Moved, known: Option<&ObjectId>| {
-                known.is_some_and(|known| copy.was_gone || copy.from == *known)
+                known.is_some_and(|known| {
+                    copy.was_gone || copy.from == *known || copy.to.etag() == known.etag()
+                })
             };
             let copy = copy.filter(|copy| is_of(copy, file.stored().as_ref()));
             let own = file.object().filter(|own| copy.is_some_and(|copy| is_of(copy, Some(own))));
@@ -159,6 +161,8 @@ impl Filesystem {
                 file.draft().rename(&format!("{prefix_now}{name}"), Some(condition)).await;
             }
             file.rename(&prefix_now, &name, None, copy.map(|copy| copy.to.clone()));
+            // The next daemon goes on with the copy.
+            file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
         }
     }
 

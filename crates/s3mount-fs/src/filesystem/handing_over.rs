@@ -128,8 +128,7 @@ impl Filesystem {
         for (ino, node) in &nodes {
             if is_unpublished(node) && !kept.contains(ino) {
                 // Nobody misses what had no name and was closed.
-                if writers.contains(ino) || (node.is_newest && !open.iter().any(|(_, file)| file.ino == *ino))
-                {
+                if writers.contains(ino) || node.is_newest {
                     lost.push((*ino, node.parent, node.name.clone()));
                 }
                 unsaved.insert(*ino);

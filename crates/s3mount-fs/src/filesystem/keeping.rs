@@ -215,7 +215,10 @@ impl Filesystem {
     /// Makes a draft again of a file that the daemon before was writing.
     pub(super) fn go_on(self: &Arc<Self>, going_on: GoingOn) -> Option<Arc<DraftFile>> {
         let GoingOn { ino, parent, name, stored, unpublished } = going_on;
-        let (prefix, writer) = (self.inodes.prefix(parent).ok()?, self.writer().ok()?);
+        let (Ok(prefix), Ok(writer)) = (self.inodes.prefix(parent), self.writer()) else {
+            tracing::error!(%ino, %name, "a file was being written when the daemon ended: its bytes are lost");
+            return None;
+        };
         let (key, object) = (format!("{prefix}{name}"), self.new_object(&name));
         let version = stored
             .as_ref()

@@ -363,7 +363,7 @@ impl InodeTable {
                 file.attr(ino)
             }
             Target::Directory => {
-                if let Some(ino) = newest
+                if let Some(ino) = newest.filter(|ino| tables.is_below(*ino, parent))
                     && let Some(known) = tables.directories.get_mut(&ino)
                 {
                     known.lookups += 1;

@@ -81,7 +81,10 @@ impl Judge {
             self.names.iter().filter(|(path, _)| self.targets(path, since, now).iter().any(is_it));
         // Who has made the file has changed its name once.
         let (name, others) = (names.next(), names.next());
-        others.is_some() || name.is_none_or(|(_, name)| name.may_change_times(2, since, now))
+        others.is_some()
+            || name.is_none_or(|(path, name)| {
+                name.may_change_times(2, since, now) || self.is_moving(path, since, now)
+            })
     }
 
     /// A program has written a file.

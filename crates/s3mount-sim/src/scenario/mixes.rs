@@ -327,4 +327,12 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "takeovers, spooled, parts", weight: 2, has_short_parts: true, ..SPOOLED },
     Mix { name: "takeovers, spooled, long", weight: 1, is_long: true, ..SPOOLED },
     Mix { name: "takeovers, folders", weight: 3, has_takeovers: true, ..IN_FOLDERS },
+    Mix {
+        name: "takeovers, folders, parts",
+        weight: 1,
+        has_takeovers: true,
+        has_short_parts: true,
+        ..IN_FOLDERS
+    },
+    Mix { name: "takeovers, spooled, folders", weight: 2, kinds: FOLDERS, has_folders: true, ..SPOOLED },
 ];

@@ -21,4 +21,16 @@ impl Tables {
         }
         self.record(ino);
     }
+
+    /// Whether a directory lies in this `parent`, and not in another one that had its number before: one that the kernel has
+    /// forgotten may be kept longer than the directory around it.
+    pub(super) fn is_below(&self, ino: InodeNo, parent: InodeNo) -> bool {
+        match (self.directories.get(&ino), self.directories.get(&parent)) {
+            (Some(known), Some(above)) => {
+                let rest = known.prefix.strip_prefix(&*above.prefix).and_then(|rest| rest.strip_suffix('/'));
+                rest == Some(&*known.name)
+            }
+            _ => true,
+        }
+    }
 }

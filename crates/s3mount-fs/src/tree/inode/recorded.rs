@@ -71,10 +71,17 @@ impl Tables {
     }
 
     /// Whether the next daemon has to know a draft, also one that the kernel has forgotten: it has what `close` has left
-    /// unpublished.
+    /// unpublished. So it is with the directories around it.
     pub(super) fn is_unsaved(&self, ino: InodeNo) -> bool {
         let is_unsaved = |known: &DraftNode| known.has_name() && !known.file.is_saved();
-        self.handover.is_some() && self.drafts.get(&ino).is_some_and(is_unsaved)
+        let is_around = |directory: &Directory| {
+            let is_inside =
+                |known: &DraftNode| is_unsaved(known) && known.file.place().0.starts_with(&*directory.prefix);
+            self.drafts.values().any(is_inside)
+        };
+        self.handover.is_some()
+            && (self.drafts.get(&ino).is_some_and(is_unsaved)
+                || self.directories.get(&ino).is_some_and(is_around))
     }
 
     /// Notes for the next daemon what an inode refers to now, if that needs a record.
@@ -307,10 +314,13 @@ impl InodeTable {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::SystemTime;
 
+    use super::super::renamed::Renamed;
     use super::super::settling::ROUNDS;
     use super::{InodeNo, InodeTable, KnownNode, NodeRecord, ROOT, StoredVersion};
+    use crate::handover::Handover;
     use crate::names::Target;
 
     #[test]
@@ -324,6 +334,32 @@ mod tests {
         let (saved, unsaved) = (InodeNo(100), InodeNo(101));
         table.restore([(saved, record("saved", true)), (unsaved, record("unsaved", false))]);
         assert_eq!([saved, unsaved].map(|ino| table.is_outdated(ino)), [false, true]);
+    }
+
+    /// The kernel has forgotten both of two directories. The inner one is kept for a while, because the daemon before may have
+    /// given it, and then another directory gets the number of the outer one.
+    #[test]
+    fn a_directory_that_is_kept_is_not_found_in_another_one() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
+        let file = tempfile::tempfile().expect("a file");
+        table.hand_over(Arc::new(Handover::create(file, [7; 16]).expect("a log")));
+        let inner = InodeNo(100);
+        let node = KnownNode::Folder;
+        table.restore([(inner, NodeRecord { parent: ROOT, name: "b".into(), is_newest: true, node })]);
+        let give = |parent, prefix: &str, name: &str| {
+            table.lookup_or_insert(parent, prefix, name, &Target::Directory).ino
+        };
+        let outer = give(ROOT, "", "c");
+        table.rename((ROOT, "b"), (outer, "x"), Renamed::Folder);
+        table.rename((ROOT, "c"), (ROOT, "d"), Renamed::Folder);
+        assert_eq!(&*table.prefix(inner).expect("a directory"), "d/x/");
+        table.forget(inner, 1);
+        table.forget(outer, 1);
+        assert_eq!(give(ROOT, "", "c"), outer, "the number is free");
+        let other = give(outer, "c/", "x");
+        assert_ne!(other, inner);
+        assert_eq!(&*table.prefix(other).expect("a directory"), "c/x/");
+        assert_eq!(give(outer, "c/", "x"), other);
     }
 
     #[test]
