@@ -20,7 +20,7 @@ use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::handover::record::{Asked, DraftHandle, OpenAs, OpenRecord};
 use crate::names::{Fact, Target};
-use crate::numbers::{FileHandle, InodeNo};
+use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree::inode::Node;
 use crate::tree::tree_locks::NamesGuard;
 use crate::writes::{OpenDraft, Opener, WriteOpen};
@@ -62,10 +62,15 @@ impl Filesystem {
         if !self.allows_writes() {
             return;
         }
-        if !matches!(opened, Err(FsError::Outdated)) {
-            self.writing.detached.end(thread);
-        } else if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
-            self.writing.detached.note(parent, &name, thread);
+        match opened {
+            // The daemon before has given the kernel this inode. Its name is not known here.
+            Err(FsError::UnknownInode(_)) => self.writing.detached.note(ROOT, &Arc::from(""), thread),
+            Err(FsError::Outdated) => {
+                if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
+                    self.writing.detached.note(parent, &name, thread);
+                }
+            }
+            Ok(_) | Err(_) => self.writing.detached.end(thread),
         }
     }
 

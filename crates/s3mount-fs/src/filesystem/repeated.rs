@@ -115,9 +115,14 @@ impl Filesystem {
             }
             renamed => return renamed,
         };
-        if self.is_copied_onto_draft(from, to).await {
-            return self.rename(from, to, keeps_target).await;
-        }
+        let error = match self.is_copied_onto_draft(from, to).await {
+            false => error,
+            true => match self.rename(from, to, keeps_target).await {
+                // It has deleted the object, too.
+                Err(error) if matches!(error.errno(), libc::ENOENT | libc::ESTALE) => error,
+                renamed => return renamed,
+            },
+        };
         let prefix = self.inodes.prefix(from.parent)?;
         match self.namespace.get(&prefix, from.name).await {
             Err(NamesError::NotFound) => {}
@@ -134,6 +139,8 @@ impl Filesystem {
             // A file was being written that had this name before, and this daemon goes on with it.
             match self.renamed_onto(file).await {
                 Some(now) => target = Target::File(now),
+                // It has the name by the notes of the daemon before, because it was renamed.
+                None if self.inodes.newest(from.parent, from.name).is_none() => return Ok(()),
                 None => return Err(error),
             }
         }
@@ -173,8 +180,8 @@ impl Filesystem {
         matches!(sums, (Some(source), Some(copy)) if source == copy)
     }
 
-    /// Whether the daemon before has made the copy of a rename onto a file that is open to write, and has not deleted the
-    /// object that it is of. The draft of that file has no name any more then: the store has no version that it knows.
+    /// Whether the daemon before has made the copy of a rename onto a file that is open to write. It may have deleted the
+    /// object that it is of, too. The draft of that file has no name any more then: the store has no version that it knows.
     async fn is_copied_onto_draft(&self, from: Place<'_>, to: Place<'_>) -> bool {
         let (Ok(before), Ok(now)) = (self.inodes.prefix(from.parent), self.inodes.prefix(to.parent)) else {
             return false;

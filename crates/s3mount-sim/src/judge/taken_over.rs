@@ -275,11 +275,13 @@ impl Judge {
                 continue;
             }
             let versions = store.versions(path);
-            let is_right = |bytes: &bytes::Bytes| self.files[file].check_whole(bytes, death.at, now).is_ok();
-            let mut live = live(&versions, death.at, now).into_iter();
-            if !live.any(|version| version.bytes.as_ref().is_some_and(is_right)) {
+            let live = live(&versions, death.at, now);
+            let stored = live.iter().filter_map(|version| version.bytes.as_ref());
+            let checked: Vec<_> =
+                stored.map(|bytes| self.files[file].check_whole(bytes, death.at, now)).collect();
+            if checked.iter().all(Result::is_err) {
                 let what = format!(
-                    "the close of {path} says that all is stored, and the daemon that had it died at [{}]",
+                    "the close of {path} says that all is stored, and the daemon that had it died at [{}]: {checked:?}",
                     death.at
                 );
                 return Err(broken(Rule::Stored, what));

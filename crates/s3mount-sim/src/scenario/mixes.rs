@@ -334,5 +334,5 @@ pub const MIXES: &[Mix] = &[
         has_short_parts: true,
         ..IN_FOLDERS
     },
-    Mix { name: "takeovers, spooled, folders", weight: 2, kinds: FOLDERS, has_folders: true, ..SPOOLED },
+    Mix { name: "takeovers, spooled, folders", weight: 1, kinds: FOLDERS, has_folders: true, ..SPOOLED },
 ];
