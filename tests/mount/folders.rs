@@ -341,3 +341,14 @@ fn nothing_slips_in_while_objects_move() {
     });
     assert!(world.stored_below("old/").is_empty(), "{:?}", world.stored_below("old/").keys());
 }
+
+/// A walk lists its next folder ahead. Until the walk comes, other folders may get that name.
+#[test]
+fn a_listing_ahead_is_not_shown_of_another_folder_of_its_name() {
+    let world = World::new(TestS3::builder(), &["--allow=all"]);
+    let script = "mkdir c; printf 12345 >c/c; mkdir a; mkdir b; ls a; printf y >b/f; mv -T c z; ls; ls b; \
+        mv -T z x; mkdir c; mv -T c z; mv -T z b/y; mkdir c; mkdir c/a; mv -T c/a z";
+    run_command(Command::new("sh").args(["-ec", script]).current_dir(world.mount.path()));
+    assert_eq!(names(&world, "z"), Vec::<String>::new());
+    assert_eq!(world.stored_below("").keys().collect::<Vec<_>>(), ["b/f", "x/c"]);
+}

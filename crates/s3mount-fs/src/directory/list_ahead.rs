@@ -39,6 +39,8 @@ struct ListedAhead {
     names: usize,
     /// One of its subdirectories did not fit a page, so each is listed on its own.
     large: Option<Arc<str>>,
+    /// When a folder was renamed last. What was asked for before may list another folder of the same name.
+    moved_at: Option<Instant>,
 }
 
 /// The listings that wait for their walk.
@@ -68,10 +70,16 @@ impl Walks {
         if at.elapsed() >= self.stale {
             return None;
         }
-        match listed {
+        let taken = match listed {
             Listed::Ready(page, came) => Some((page, Asked { sent: at, came })),
             Listed::UnderWay(task) => task.await.ok().flatten().map(|page| (page, Asked::since(at))),
-        }
+        };
+        taken.filter(|_| self.lock().moved_at.is_none_or(|moved_at| moved_at < at))
+    }
+
+    /// Notes that a folder was renamed: what was listed before is not used any more.
+    pub(crate) fn note_folder_moved(&self) {
+        self.lock().moved_at = Some(Instant::now());
     }
 
     /// Drops the listings that are too old.

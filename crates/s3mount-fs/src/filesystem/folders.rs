@@ -189,6 +189,7 @@ impl Filesystem {
             mtime: copy.modified,
         });
         self.namespace.folder_moved((old, new), files);
+        self.directories.walks().note_folder_moved();
         self.attributes.modes.move_below(old, new);
         if let Some(writes) = &self.writing.writes {
             moved.iter().for_each(|copy| writes.writer.note_written(&copy.to));
