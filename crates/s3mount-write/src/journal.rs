@@ -136,6 +136,18 @@ pub struct Record {
     pub intent: Intent,
 }
 
+impl Record {
+    /// The two prefixes of a folder's rename whose caller has no answer, and how far it is.
+    pub fn begun_rename(&self) -> Option<(String, String, Phase)> {
+        match &self.intent {
+            Intent::Rename { from, to, phase, is_answered: false } => {
+                Some((from.clone(), to.clone(), *phase))
+            }
+            Intent::Rename { .. } | Intent::Upload { .. } => None,
+        }
+    }
+}
+
 /// The file of this process, or none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Option<Arc<JournalFile>>);

@@ -73,13 +73,9 @@ impl Leftovers {
             if left.owner().family != Some(family) || !self.is_own(&left) {
                 continue;
             }
-            let (mut slots, mut renames) = (Vec::new(), Vec::new());
-            for (slot, record) in left.records() {
-                if let Intent::Rename { from, to, phase, is_answered: false } = &record.intent {
-                    slots.push(*slot);
-                    renames.push((from.clone(), to.clone(), *phase));
-                }
-            }
+            let begun =
+                left.records().iter().filter_map(|(slot, record)| Some((*slot, record.begun_rename()?)));
+            let (slots, renames): (Vec<_>, Vec<_>) = begun.unzip();
             // They are in the journal of this daemon before they are in none.
             fs.expect_renames(renames);
             if let Some(error) = slots.into_iter().find_map(|slot| left.done(slot).err()) {

@@ -5,8 +5,9 @@ use s3mount_fs::Filesystem;
 
 use super::Adapter;
 use super::convert::fs_inode;
-use super::request::is_repeated;
+use super::request::{AskedFor, is_repeated};
 use crate::audit::{AuditedCall, process_of};
+use crate::metrics::Operation;
 
 /// What a file is opened for.
 fn access(flags: i32) -> &'static str {
@@ -17,47 +18,53 @@ fn access(flags: i32) -> &'static str {
     }
 }
 
+/// What the audit log calls an operation.
+fn call_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Flush => "close",
+        operation => operation.name(),
+    }
+}
+
 impl Adapter {
-    /// What the audit log is to be told of a request, if there is a log. `keys` returns the key that it is about, and the
-    /// one that a rename gives; none for the daemon's own files.
+    /// What a request asks for, and what the audit log is to be told of it, if there is a log. `keys` returns the key that
+    /// it is about, and the one that a rename gives; none for the daemon's own files.
     pub(super) fn audited(
         &self,
         req: &Request,
-        call: &'static str,
+        operation: Operation,
         keys: impl FnOnce(&Filesystem) -> Option<(String, Option<String>)>,
-    ) -> Option<Box<AuditedCall>> {
-        self.shared.audit.as_ref()?;
-        let (key, to) = keys(&self.fs)?;
-        let (pid, program) = process_of(self.interrupts.thread_of(req));
-        let (uid, gid, is_repeated) = (req.uid(), req.gid(), is_repeated(req));
-        let (access, errno) = (None, 0);
-        Some(Box::new(AuditedCall { call, uid, gid, pid, program, key, to, access, is_repeated, errno }))
+    ) -> AskedFor {
+        let keys = self.shared.audit.as_ref().and_then(|_| keys(&self.fs));
+        AskedFor::audited(
+            operation,
+            keys.map(|(key, to)| {
+                let (pid, program) = process_of(self.interrupts.thread_of(req));
+                let (call, access, errno) = (call_of(operation), None, 0);
+                let (uid, gid, is_repeated) = (req.uid(), req.gid(), is_repeated(req));
+                Box::new(AuditedCall { call, uid, gid, pid, program, key, to, access, is_repeated, errno })
+            }),
+        )
     }
 
     /// As [`audited`](Self::audited), for a change of a name.
     pub(super) fn audited_name(
         &self,
         req: &Request,
-        call: &'static str,
+        operation: Operation,
         (parent, name): (INodeNo, &str),
-    ) -> Option<Box<AuditedCall>> {
-        self.audited(req, call, |fs| Some((fs.key_at(fs_inode(parent), name)?, None)))
+    ) -> AskedFor {
+        self.audited(req, operation, |fs| Some((fs.key_at(fs_inode(parent), name)?, None)))
     }
 
     /// As [`audited`](Self::audited), for a file that is made.
-    pub(super) fn audited_create(
-        &self,
-        req: &Request,
-        name: (INodeNo, &str),
-        flags: i32,
-    ) -> Option<Box<AuditedCall>> {
-        let call = self.audited_name(req, "create", name)?;
-        Some(Box::new(AuditedCall { access: Some(access(flags)), ..*call }))
+    pub(super) fn audited_create(&self, req: &Request, name: (INodeNo, &str), flags: i32) -> AskedFor {
+        self.audited_name(req, Operation::Create, name).with_access(access(flags))
     }
 
     /// As [`audited`](Self::audited), for an open.
-    pub(super) fn audited_open(&self, req: &Request, ino: INodeNo, flags: i32) -> Option<Box<AuditedCall>> {
-        let call = self.audited(req, "open", |fs| Some((fs.key(fs_inode(ino))?, None)))?;
-        Some(Box::new(AuditedCall { access: Some(access(flags)), ..*call }))
+    pub(super) fn audited_open(&self, req: &Request, ino: INodeNo, flags: i32) -> AskedFor {
+        let asked = self.audited(req, Operation::Open, |fs| Some((fs.key(fs_inode(ino))?, None)));
+        asked.with_access(access(flags))
     }
 }

@@ -74,7 +74,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let audited = self.audited_name(req, "mkdir", (parent, &name));
+        let asked = self.audited_name(req, Operation::Mkdir, (parent, &name));
         let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
         let (parent_ino, is_repeated) = (fs_inode(parent), is_repeated(req));
@@ -84,14 +84,7 @@ impl Adapter {
                 true => fs.mkdir_again(parent_ino, &name, attr).await,
             }
         });
-        self.change_or_undo(
-            req,
-            Some(parent),
-            AskedFor::audited(Operation::Mkdir, audited),
-            &self.share(reply),
-            work,
-            self.entry_answers(),
-        );
+        self.change_or_undo(req, Some(parent), asked, &self.share(reply), work, self.entry_answers());
     }
 
     pub(super) fn on_rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -99,7 +92,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let audited = self.audited_name(req, "rmdir", (parent, &name));
+        let asked = self.audited_name(req, Operation::Rmdir, (parent, &name));
         let fs = self.fs.clone();
         let is_repeated = is_repeated(req);
         let work = self.shared.gate.gated(async move {
@@ -108,14 +101,7 @@ impl Adapter {
                 true => fs.rmdir_again(fs_inode(parent), &name).await,
             }
         });
-        self.change(
-            req,
-            Some(parent),
-            AskedFor::audited(Operation::Rmdir, audited),
-            reply,
-            work,
-            |reply, ()| reply.ok(),
-        );
+        self.change(req, Some(parent), asked, reply, work, |reply, ()| reply.ok());
     }
 
     pub(super) fn on_unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -123,7 +109,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let audited = self.audited_name(req, "unlink", (parent, &name));
+        let asked = self.audited_name(req, Operation::Unlink, (parent, &name));
         let fs = self.fs.clone();
         let is_repeated = is_repeated(req);
         let work = self.shared.gate.gated(async move {
@@ -132,14 +118,7 @@ impl Adapter {
                 true => fs.unlink_again(fs_inode(parent), &name).await,
             }
         });
-        self.change(
-            req,
-            Some(parent),
-            AskedFor::audited(Operation::Unlink, audited),
-            reply,
-            work,
-            |reply, ()| reply.ok(),
-        );
+        self.change(req, Some(parent), asked, reply, work, |reply, ()| reply.ok());
     }
 
     pub(super) fn on_symlink(
@@ -154,7 +133,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let audited = self.audited_name(req, "symlink", (parent, &name));
+        let asked = self.audited_name(req, Operation::Symlink, (parent, &name));
         let fs = self.fs.clone();
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
@@ -165,14 +144,7 @@ impl Adapter {
                 true => fs.symlink_again(fs_inode(parent), &name, &target, attr).await,
             }
         });
-        self.change_or_undo(
-            req,
-            Some(parent),
-            AskedFor::audited(Operation::Symlink, audited),
-            &self.share(reply),
-            work,
-            self.entry_answers(),
-        );
+        self.change_or_undo(req, Some(parent), asked, &self.share(reply), work, self.entry_answers());
     }
 
     /// Tells the kernel of a name that was made, whose inode it counts from then on.
@@ -204,7 +176,7 @@ impl Adapter {
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
         };
         let (fs, parents) = (self.fs.clone(), (from.0, to.0));
-        let audited = self.audited(req, "rename", |fs| {
+        let asked = self.audited(req, Operation::Rename, |fs| {
             let (from, to) = (fs.key_at(fs_inode(parents.0), &old)?, fs.key_at(fs_inode(parents.1), &new)?);
             Some((from, Some(to)))
         });
@@ -220,7 +192,6 @@ impl Adapter {
             drop(hold);
             renamed
         });
-        let asked = AskedFor::audited(Operation::Rename, audited);
         self.change(req, Some(from.0), asked, reply, work, |reply, ()| reply.ok());
     }
 
@@ -239,7 +210,7 @@ impl Adapter {
         if !is_own && !self.fs.allows_writes() {
             return reply.error(Errno::EROFS);
         }
-        let audited = self.audited(req, "setattr", |fs| Some((fs.key(fs_inode(ino))?, None)));
+        let asked = self.audited(req, Operation::Setattr, |fs| Some((fs.key(fs_inode(ino))?, None)));
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
         // Who has the file open has to go on, or would never close it.
         let gate = fh.is_none().then(|| self.shared.gate.clone());
@@ -260,7 +231,6 @@ impl Adapter {
                 None => set.await,
             }
         };
-        let asked = AskedFor::audited(Operation::Setattr, audited);
         self.change(req, None, asked, reply, work, move |reply, (attr, cutting)| {
             reply.attr(&attr.ttl, &file_attr(attr, &shown));
             drop(cutting);

@@ -7,9 +7,8 @@ use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Repl
 use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 
 use super::convert::{fs_handle, fs_inode};
-use super::request::{AskedFor, PendingRequest};
+use super::request::PendingRequest;
 use super::{Adapter, Mounted};
-use crate::metrics::Operation;
 use crate::modes::Grant;
 use crate::passthrough::{Backing, Passthrough};
 
@@ -30,7 +29,7 @@ impl Adapter {
             }
             return self.on_open_to_write(req, ino, flags, reply);
         }
-        let asked = AskedFor::audited(Operation::Open, self.audited_open(req, ino, flags.0));
+        let asked = self.audited_open(req, ino, flags.0);
         let mut request = self.pending(asked).called_by(req.pid(), ino, 0, 0);
         let opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
             Ok(opening) => opening,

@@ -54,6 +54,12 @@ impl AskedFor {
     pub(super) fn audited(operation: Operation, audited: Option<Box<AuditedCall>>) -> Self {
         Self { operation, audited }
     }
+
+    /// Says what a file is opened for.
+    pub(super) fn with_access(mut self, access: &'static str) -> Self {
+        self.audited.iter_mut().for_each(|call| call.access = Some(access));
+        self
+    }
 }
 
 /// The bytes that a READ asks for.

@@ -12,7 +12,7 @@ use super::Adapter;
 use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
-use super::request::{AskedFor, is_repeated, request_id};
+use super::request::{is_repeated, request_id};
 use crate::closing::ClosingProcess;
 use crate::metrics::Operation;
 
@@ -45,7 +45,7 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let audited = self.audited_create(req, (parent, &name), flags);
+        let asked = self.audited_create(req, (parent, &name), flags);
         let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
         let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
@@ -74,13 +74,12 @@ impl Adapter {
             close(INodeNo(ino.0), opened.handle);
             fs.forget(ino, 1);
         };
-        let asked = AskedFor::audited(Operation::Create, audited);
         self.change_or_undo(req, Some(parent), asked, &reply, work, (done, undo));
     }
 
     /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let asked = AskedFor::audited(Operation::Open, self.audited_open(req, ino, flags.0));
+        let asked = self.audited_open(req, ino, flags.0);
         let reply = self.share(reply);
         let opener = Opener::new(req.pid(), reply.is_waiting()).by(request_id(req));
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
@@ -139,10 +138,9 @@ impl Adapter {
             // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
             return reply.error(Errno::ENOSYS);
         }
-        let audited = self.audited(req, "close", |fs| Some((fs.key_written_by(fs_handle(fh))?, None)));
+        let asked = self.audited(req, Operation::Flush, |fs| Some((fs.key_written_by(fs_handle(fh))?, None)));
         let closer = ClosingProcess::new(self.interrupts.thread_of(req), self.mounted.device.get().cloned());
         let work = self.fs.clone().flush(fs_handle(fh), closer);
-        let asked = AskedFor::audited(Operation::Flush, audited);
         self.change(req, None, asked, reply, work, |reply, ()| reply.ok());
     }
 

@@ -95,13 +95,9 @@ impl Place {
 
     /// The renames that the daemon before has begun, and not answered.
     fn begun_renames(&self) -> Vec<(String, String, Phase)> {
-        let begun = |record: &mut Record| matches!(record.intent, Intent::Rename { is_answered: false, .. });
-        let begun: Vec<Record> = self.left().intents.extract_if(.., begun).collect();
-        let renames = begun.into_iter().filter_map(|record| match record.intent {
-            Intent::Rename { from, to, phase, .. } => Some((from, to, phase)),
-            Intent::Upload { .. } => None,
-        });
-        renames.collect()
+        let is_begun = |record: &mut Record| record.begun_rename().is_some();
+        let begun: Vec<Record> = self.left().intents.extract_if(.., is_begun).collect();
+        begun.iter().filter_map(Record::begun_rename).collect()
     }
 
     /// Puts in order the renames of folders that have failed.

@@ -1,5 +1,7 @@
 //! The steps of a rename, in their order.
 
+use std::collections::HashSet;
+
 use s3mount_object::{ErrorKind, ListedObject, ObjectError, ObjectId};
 
 use super::moved::{MoveError, Moved};
@@ -193,12 +195,11 @@ impl Writer {
             to: ObjectId::new(&to.key, to.meta.etag),
             was_gone,
         };
-        let gone = copies.into_iter().filter(|copy| {
+        let kept: HashSet<&str> = sources.iter().map(|source| source.key.as_str()).collect();
+        let gone = copies.into_iter().filter_map(|copy| {
             let old = objects.old_key(&copy.key);
-            sources.iter().all(|source| source.key != old)
-        });
-        let gone = gone.map(|copy| {
-            moved(ObjectId::new(&objects.old_key(&copy.key), copy.meta.etag.clone()), copy, true)
+            let is_gone = !kept.contains(old.as_str());
+            is_gone.then(|| moved(ObjectId::new(&old, copy.meta.etag.clone()), copy, true))
         });
         let twins = twins
             .into_iter()
