@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use s3mount_bucket::{RequestMetrics, RetryMetrics, WriteRequestMetrics};
+use s3mount_bucket::{RateMetrics, RequestMetrics, RetryMetrics, WriteRequestMetrics};
 use s3mount_cache::DiskMetrics;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
@@ -38,6 +38,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("Requests to the store", RequestMetrics::DEFINITIONS),
         ("Requests that change objects", WriteRequestMetrics::DEFINITIONS),
         ("Retries", RetryMetrics::DEFINITIONS),
+        ("Rates", RateMetrics::DEFINITIONS),
         ("Writing", WriteMetrics::DEFINITIONS),
         ("The shared cache", SharedMetrics::DEFINITIONS),
         ("The daemon", DaemonMetrics::DEFINITIONS),

@@ -59,6 +59,7 @@ mod profiles;
 mod programs;
 mod pytorch;
 mod random;
+mod rates;
 mod readonly;
 mod refused;
 mod security;

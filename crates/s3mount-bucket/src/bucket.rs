@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::attempts::Backoff;
 use crate::door::Door;
 use crate::retries::Repeats;
-use crate::{Class, Limits, Operation, Permit, Retries, RetryBudget};
+use crate::{Class, Limits, Operation, Permit, RateMetrics, Rates, Retries, RetryBudget};
 
 /// The default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -126,6 +126,23 @@ impl<C: ?Sized> Bucket<C> {
         Self { timeout, ..self }
     }
 
+    /// All requests of this bucket and of its clones keep to these rates.
+    #[must_use]
+    pub fn with_rates(self, rates: Rates) -> Self {
+        self.door.lines.set(rates);
+        self
+    }
+
+    /// What is counted of the rates.
+    pub fn rate_metrics(&self) -> &Arc<RateMetrics> {
+        &self.door.lines.metrics
+    }
+
+    /// How long the GETs that wait for a rate now will take until all of them are sent.
+    pub fn gets_wait(&self) -> Duration {
+        self.door.lines.gets_wait()
+    }
+
     /// The same bucket for a call that began earlier, and may take until `deadline`.
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
@@ -166,7 +183,7 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
         // Two attempts find the time for the bytes.
         let timeout = self.timeout.max((slow - operation.slow_after(0)) * 8);
         // An attempt that stalls leaves time for another.
-        self.retries_until(operation, target, slow.min(timeout / 8), Instant::now() + timeout)
+        self.retries_until(operation, target, slow.min(timeout / 8), Instant::now() + timeout).moving(bytes)
     }
 
     /// As [`retries`](Self::retries), for an answer that is slow after `slow`, and until `deadline`.

@@ -51,14 +51,16 @@ impl RetryBudget {
 
     /// Notes that the client has retried `repeated` requests by itself so far. They were retries like any others. It
     /// took them without asking, so other retries wait until these are earned.
-    pub(crate) fn note_repeated(&self, repeated: u64) {
+    /// Returns how many of them are new.
+    pub(crate) fn note_repeated(&self, repeated: u64) -> u64 {
         if repeated <= self.repeated.load(Ordering::Relaxed) {
-            return;
+            return 0;
         }
         let new = repeated.saturating_sub(self.repeated.fetch_max(repeated, Ordering::Relaxed));
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         saved.retries = (saved.retries - new as f64).max(-MOST_SAVED);
         self.metrics.retries.add(new);
+        new
     }
 
     /// Takes one retry out of the budget, if there is one.

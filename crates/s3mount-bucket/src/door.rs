@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::late::LateWrites;
 use crate::own::Uploads;
+use crate::rates::Lines;
 use crate::{Limits, RetryBudget};
 
 /// What all requests to one bucket share.
@@ -12,6 +13,7 @@ use crate::{Limits, RetryBudget};
 pub(crate) struct Door {
     pub(crate) budget: Arc<RetryBudget>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) lines: Lines,
     pub(crate) uploads: Uploads,
     pub(crate) late: LateWrites,
     /// Whether the store has said that it knows no condition for a deletion.
@@ -27,8 +29,8 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(limits: Arc<Limits>, seed: u64) -> Self {
         let (budget, uploads, late) = (Arc::default(), Uploads::default(), LateWrites::default());
-        let (drawn, family) = (AtomicU64::new(0), OnceLock::new());
-        Self { budget, limits, uploads, late, deletes_unseen: false.into(), seed, drawn, family }
+        let (drawn, family, lines) = (AtomicU64::new(0), OnceLock::new(), Lines::default());
+        Self { budget, limits, lines, uploads, late, deletes_unseen: false.into(), seed, drawn, family }
     }
 
     /// The number of the mark of the next write.

@@ -6,6 +6,7 @@
 //! - [`Retries`] is that loop, for who has something of his own for each attempt: a buffer, or a permit.
 //! - All requests of a bucket take their permits from one table of [`Limits`], and their retries from one
 //!   [`RetryBudget`].
+//! - [`Rates`] are what a mount keeps to: a request waits until it may be sent.
 //! - [`MeasuredClient`] stands around another client, and counts and times its requests by operation and
 //!   status. Retries and second GETs pass it like any other request.
 
@@ -21,6 +22,7 @@ mod metrics;
 mod once;
 mod operation;
 mod own;
+mod rates;
 mod reads;
 mod retries;
 mod writes;
@@ -32,9 +34,11 @@ pub use first::first_answer;
 pub use limits::{Limits, Permit};
 pub use measured::MeasuredClient;
 pub use metrics::{
-    Outcome, ReadOperation, RequestMetrics, RetryMetrics, WriteOperation, WriteRequestMetrics,
+    Outcome, Rate, RateMetrics, ReadOperation, RequestMetrics, RetryMetrics, WriteOperation,
+    WriteRequestMetrics,
 };
 pub use operation::{Class, Operation};
 pub use own::MARK;
+pub use rates::Rates;
 pub use retries::Retries;
 pub use writes::Deleted;

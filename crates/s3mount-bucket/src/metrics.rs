@@ -135,3 +135,25 @@ metrics! {
         stalls: Counter = ("s3mount_stalls_total", Count, Stable),
     }
 }
+
+labels! {
+    /// A rate that a mount keeps to.
+    pub enum Rate("rate") {
+        /// `--max-read-rate`.
+        ReadBytes = "read_bytes",
+        /// `--max-write-rate`.
+        WriteBytes = "write_bytes",
+        /// `--max-request-rate`.
+        Requests = "requests",
+    }
+}
+
+metrics! {
+    /// The rates that a mount keeps to.
+    pub struct RateMetrics {
+        /// Requests that waited until a rate of this mount had room for them, by the rate.
+        held: Family<Counter, Rate> = ("s3mount_held_requests_total", Count, Stable),
+        /// Requests that wait for a rate of this mount now, by the rate.
+        held_now: Family<Gauge, Rate> = ("s3mount_held_requests", Count, Stable),
+    }
+}

@@ -9,7 +9,8 @@ use s3mount_object::{
 use crate::{Bucket, Class, Operation};
 
 impl<C: ObjectClient + ?Sized> Bucket<C> {
-    /// One GET, inside of an attempt of [`Retries`](crate::Retries), which has its permit.
+    /// One GET, inside of an attempt of [`Retries`](crate::Retries), which has its permit. Where the mount keeps to a
+    /// rate, the GET waits here for it, so that it takes as long as over a link of that rate.
     ///
     /// # Errors
     /// Those of [`get_object`](ObjectClient::get_object).
@@ -18,6 +19,7 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> Result<GetAnswer, ObjectError> {
+        self.door.lines.before_get(request.range.len()).await;
         self.client.get_object(request, into).await
     }
 
@@ -30,7 +32,7 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> Result<GetAnswer, ObjectError> {
-        self.once(Class::Ahead, self.client.get_object(request, into)).await
+        self.once(Class::Ahead, self.get_within(request, into)).await
     }
 
     /// One HEAD.
@@ -38,6 +40,7 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
     /// # Errors
     /// Those of [`head_object`](ObjectClient::head_object).
     pub async fn head_once(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
+        self.door.lines.before_request().await;
         self.once(Operation::HeadObject.class(), self.client.head_object(key)).await
     }
 
@@ -62,6 +65,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         range: ByteRange,
         into: Box<dyn PartBuffer>,
     ) -> Result<LatestAnswer, ObjectError> {
+        self.door.lines.before_get(range.len()).await;
         self.once(Operation::GetObject.class(), self.client.get_latest(key, range, into)).await
     }
 
@@ -70,6 +74,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     /// # Errors
     /// Those of [`put_object`](ObjectWriter::put_object).
     pub async fn put_once(&self, request: PutObject) -> Result<PutAnswer, ObjectError> {
+        self.door.lines.before_body(request.bytes.len() as u64, false).await;
         self.once(Operation::PutObject.class(), self.client.put_object(request)).await
     }
 }

@@ -29,7 +29,7 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
         loop {
             let into = Box::new(buffer().await?);
             let request = GetObject { object: object.clone(), range };
-            match retries.attempt(self.client.get_object(request, into)).await {
+            match retries.attempt(self.get_within(request, into)).await {
                 Ok(answer) => return Ok(answer.bytes),
                 Err(error) => retries.pause(error, || true).await?,
             }

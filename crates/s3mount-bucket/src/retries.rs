@@ -46,6 +46,8 @@ pub struct Retries<'a> {
     operation: Operation,
     target: &'a str,
     class: Class,
+    /// The bytes that it moves, if they are known here.
+    bytes: u64,
     attempts: Attempts,
     /// The deadline as it was when it was last asked for.
     deadline: Instant,
@@ -75,8 +77,8 @@ impl<'a> Retries<'a> {
     ) -> Self {
         let attempts = Attempts::new(slow, Backoff::new(door.random()));
         let class = operation.class();
-        let (joined, slow, gave_way) = (None, None, false);
-        Self { door, client, operation, target, class, attempts, deadline, joined, slow, gave_way }
+        let (joined, slow, gave_way, bytes) = (None, None, false, 0);
+        Self { door, client, operation, target, class, bytes, attempts, deadline, joined, slow, gave_way }
     }
 
     /// For a request that others may join, who have more time: when the deadline is over, `deadline` says what it is
@@ -91,6 +93,12 @@ impl<'a> Retries<'a> {
     #[must_use]
     pub fn slow_by(self, slow: &'a (dyn Fn() -> Duration + Send + Sync)) -> Self {
         Self { slow: Some(slow), ..self }
+    }
+
+    /// For a request that moves `bytes`.
+    #[must_use]
+    pub(crate) fn moving(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
     }
 
     /// Takes the permits of another class.
@@ -110,6 +118,9 @@ impl<'a> Retries<'a> {
     ) -> Result<T, ObjectError> {
         let (operation, target, door) = (self.operation.name(), self.target, self.door);
         let late = |what: String| ObjectError::new(ErrorKind::TimedOut, operation, target).with_source(what);
+        if !self.keep_to_rates().await {
+            return Err(late("the rate of this mount left no room for it".to_owned()));
+        }
         let Some(_permit) = self.in_time(door.limits.permit(self.class), Duration::ZERO, None).await else {
             return Err(late("no connection was free".to_owned()));
         };
@@ -118,11 +129,30 @@ impl<'a> Retries<'a> {
             door.budget.metrics().stalls.inc();
             Err(late(format!("stalled for {:?}", sent.elapsed())))
         });
-        door.budget.note_repeated(self.client.repeated_requests());
+        let repeated = door.budget.note_repeated(self.client.repeated_requests());
+        if repeated > 0 {
+            door.lines.owe(repeated).await;
+        }
         if result.is_ok() {
             door.budget.earn();
         }
         result
+    }
+
+    /// Waits until the rates of the mount have room for an attempt. Returns whether they have before the deadline. What
+    /// changes objects has as much more time. A GET waits later, by [`get_within`](crate::Bucket::get_within).
+    async fn keep_to_rates(&mut self) -> bool {
+        let (lines, began) = (&self.door.lines, Instant::now());
+        match self.operation.class() {
+            Class::Read | Class::Ahead => return true,
+            Class::List => {
+                return self.in_time(lines.before_request(), Duration::ZERO, None).await.is_some();
+            }
+            Class::Write => lines.before_body(self.bytes, self.operation == Operation::UploadPart).await,
+            Class::Copy => lines.before_request().await,
+        }
+        self.deadline += began.elapsed();
+        true
     }
 
     /// Waits for `future` until `grace` after the deadline. If it is an attempt that was `sent`, it has the time of one

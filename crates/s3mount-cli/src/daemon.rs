@@ -10,6 +10,7 @@ mod fork;
 pub(crate) mod holder;
 mod journal;
 mod keeper;
+mod layers;
 mod logging;
 mod manager;
 mod mount;

@@ -282,7 +282,8 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let slow = || shared.latencies.stalls_after(range.len());
+    // GETs that keep to the mount's rate wait for each other as at a slow link.
+    let slow = || shared.latencies.stalls_after(range.len()).max(shared.bucket.gets_wait());
     let deadline = || wanted.deadline();
     let first = wanted.first_deadline();
     let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow(), first);

@@ -105,6 +105,7 @@ impl Prefetcher {
             shared.register(registry);
         }
         registry.add(self.shared.bucket.budget().metrics().clone(), || {});
+        registry.add(self.shared.bucket.rate_metrics().clone(), || {});
         let shared = self.shared.clone();
         registry.add(self.shared.metrics.clone(), move || shared.refresh());
     }

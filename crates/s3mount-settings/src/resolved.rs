@@ -96,6 +96,12 @@ pub struct Config {
     pub direct_auto: bool,
     /// The most connections to the store.
     pub max_connections: u32,
+    /// The most bytes that are read from the store in a second.
+    pub max_read_rate: Option<u64>,
+    /// The most bytes that are written to the store in a second.
+    pub max_write_rate: Option<u64>,
+    /// The most requests in a second.
+    pub max_request_rate: Option<u32>,
     /// The threads for the requests of the kernel, and as many for tasks.
     pub threads: usize,
     /// The event loops of the clients.
@@ -202,6 +208,9 @@ impl Config {
             direct_io: direct_io(&args.direct_io)?,
             direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
+            max_read_rate: args.max_read_rate.map(|rate| rate.0),
+            max_write_rate: args.max_write_rate.map(|rate| rate.0),
+            max_request_rate: args.max_request_rate,
             threads,
             event_loops,
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl.0 },

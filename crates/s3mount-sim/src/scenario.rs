@@ -4,6 +4,8 @@ mod mixes;
 
 use std::time::Duration;
 
+use s3mount_bucket::Rates;
+
 use self::mixes::ONE;
 pub use self::mixes::{MIXES, Mix};
 use crate::content::CELL;
@@ -74,6 +76,13 @@ fn faults(draw: &Draw) -> Faults {
     }
 }
 
+/// Rates at which files of a run take seconds.
+fn rates(draw: &Draw) -> Rates {
+    let bytes = || Some(1 << 20 << draw.below(4)).filter(|_| draw.happens(700));
+    let (read_bytes, write_bytes) = (bytes(), bytes());
+    Rates { read_bytes, write_bytes, requests: Some(5 + draw.below(50)).filter(|_| draw.happens(700)) }
+}
+
 /// Connections break often, and what was sent on them is done late.
 fn late_faults(draw: &Draw) -> Faults {
     Faults {
@@ -139,6 +148,7 @@ impl Scenario {
             folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
             keeps_attributes: mix.keeps_attributes,
             has_spool: mix.has_spool,
+            rates: if mix.has_rates { rates(draw) } else { Rates::default() },
             part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
         };
         let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
@@ -174,7 +184,7 @@ impl Scenario {
             _ => Faults::default(),
         };
         let slow_lists = if mix.has_slow_lists { 300 } else { 0 };
-        let faults = Faults { slow_lists, ..faults };
+        let faults = Faults { slow_lists, has_opaque_etags: mix.has_opaque_etags, ..faults };
         let page = 2 + draw.below(30) as u32;
         let disk = mix.is_cached.then(|| DiskPlan::draw(draw, mix.has_kills && mounts == 1));
         Self { seed, mix: mix.name, mounts: plans, disk, programs, faults, page, objects }

@@ -86,6 +86,9 @@ impl SimStore {
         if faults.refuses_conditions {
             bucket.refuse_conditions();
         }
+        if faults.has_opaque_etags {
+            bucket.give_opaque_etags();
+        }
         Arc::new(Self {
             bucket,
             draw: Draw::new(seed),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use s3mount_bucket::WritableBucket;
+use s3mount_bucket::{Rates, WritableBucket};
 use s3mount_fs::{Filesystem, FsConfig, Handover, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
@@ -55,6 +55,8 @@ pub struct MountPlan {
     pub keeps_attributes: bool,
     /// Whether what is being written lies in a spool, too.
     pub has_spool: bool,
+    /// What it asks of the store in a second at most.
+    pub rates: Rates,
     /// The length of the parts of uploads. The store takes no shorter ones.
     pub part_bytes: u64,
 }
@@ -295,7 +297,7 @@ impl SimMount {
     ) -> Self {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
-        let bucket = WritableBucket::seeded(client.clone(), 64, draw.next());
+        let bucket = WritableBucket::seeded(client.clone(), 64, draw.next()).with_rates(plan.rates);
         let pool = BufferPool::new(MemoryBudget::new(plan.memory_bytes)).expect("memory");
         let prefetch = PrefetchConfig {
             read_timeout: TIMEOUT,

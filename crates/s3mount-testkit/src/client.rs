@@ -72,6 +72,8 @@ struct BucketState {
     rules: Rules,
     writes: BTreeMap<&'static str, usize>,
     is_directory_bucket: bool,
+    /// How many opaque ETags were given, if they are opaque.
+    opaque_etags: Option<u64>,
 }
 
 /// A GET that runs. Dropping this lowers the number of running GETs, also when the GET is dropped half-way.
@@ -107,8 +109,10 @@ impl MemoryClient {
         if let Some(len) = self.lock().upload_part {
             object.upload_in_parts(len);
         }
+        let mut state = self.lock();
+        let object = state.tagged(object);
         let id = ObjectId::new(key, ETag::new(&object.etag));
-        self.lock().objects.insert(key.to_owned(), object);
+        state.objects.insert(key.to_owned(), object);
         id
     }
 
@@ -146,6 +150,12 @@ impl MemoryClient {
     /// part, and are put from now on.
     pub fn keep_part_checksums(&self, len: u64) {
         self.lock().upload_part = Some(len);
+    }
+
+    /// Gives each object that is written or copied from now on an ETag that no other object has, as S3 does to objects that
+    /// it encrypts with KMS keys.
+    pub fn give_opaque_etags(&self) {
+        self.lock().opaque_etags = Some(0);
     }
 
     /// Refuses requests for the parts of an upload, as S3 refuses them to a caller without the permission.
@@ -338,7 +348,8 @@ impl MemoryClient {
         // A store has memory of its own.
         let bytes = Bytes::copy_from_slice(&bytes);
         let beside = NewObject { metadata, ..NewObject::default() };
-        state.objects.insert(key, Object { beside, ..Object::bytes(bytes) });
+        let object = state.tagged(Object { beside, ..Object::bytes(bytes) });
+        state.objects.insert(key, object);
         Ok(PutAnswer::Written)
     }
 }

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use nix::unistd::geteuid;
 use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
-use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes, Writes};
-use s3mount_fuse::{AuditSink, FuseConfig, Mount};
+use s3mount_fs::{Filesystem, FsConfig, Writes};
+use s3mount_fuse::Mount;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
-use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
+use s3mount_prefetch::{Prefetcher, Tiers};
 use s3mount_settings::flags::mount::Verify;
 use s3mount_settings::resolved::{self, Config};
 use s3mount_shared::SharedTier;
@@ -34,6 +33,7 @@ use super::control_socket::ControlSocket;
 use super::holder;
 use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
+use super::layers::{fs_config, fuse_config, prefetch_config, rates, write_config};
 use super::manager;
 use super::otlp::Exporter;
 use super::taking_down::take_down;
@@ -42,16 +42,9 @@ use super::warden;
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
-/// are in memory are read beside so many READs that wait.
-const FEWEST_READS: u16 = 1024;
-
 /// How soon a daemon that goes on with a mount tries again to make a client of its store, and how often it is looked
 /// whether it is asked to end meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
-/// Set by tests: the mount is one of a kernel that sends no request again to the next daemon.
-const WITHOUT_RESEND: &str = "S3MOUNT_WITHOUT_RESEND";
 
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
@@ -103,7 +96,7 @@ pub(crate) fn mount(
     let budget = MemoryBudget::new(limit - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
-    let bucket = WritableBucket::new(measured.clone(), connections);
+    let bucket = WritableBucket::new(measured.clone(), connections).with_rates(rates(config));
     let shared = shared_tier(config, &runtime, bucket.reader(), &pool)?;
     let tiers = Tiers { disk, shared, kept: config.kept.clone() };
     let prefetcher = Prefetcher::with_tiers(
@@ -411,78 +404,5 @@ fn end_writes(runtime: &Runtime, fs: &Arc<Filesystem>, limit: Duration) -> anyho
     match runtime.block_on(fs.end_writes_within(limit)) {
         0 => Ok(()),
         lost => anyhow::bail!("{lost} files were not written to the bucket; the log says which and why"),
-    }
-}
-
-fn write_config(config: &Config, writes: &resolved::writes::WriteConfig) -> WriteConfig {
-    WriteConfig {
-        part_bytes: writes.part_bytes,
-        memory_bytes: writes.memory_bytes,
-        body_bytes: writes.body_bytes,
-        spool: writes.spool.clone(),
-        has_checksums: writes.has_checksums,
-        timeout: config.read_timeout,
-        started_at: SystemTime::now(),
-        ..WriteConfig::default()
-    }
-}
-
-fn prefetch_config(config: &Config) -> PrefetchConfig {
-    let hedge_share = PrefetchConfig::default().hedge_share;
-    PrefetchConfig {
-        hedge_share: if config.no_hedging { 0.0 } else { hedge_share },
-        part_bytes: config.part_bytes,
-        initial_window_bytes: config.initial_window_bytes,
-        max_window_bytes: config.max_window_bytes,
-        random_read_bytes: config.random_read_bytes,
-        small_object_bytes: config.small_object_bytes,
-        read_timeout: config.read_timeout,
-        verify_whole: config.verify == Verify::Whole,
-        max_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
-    }
-}
-
-fn fs_config(config: &Config) -> FsConfig {
-    FsConfig {
-        prefix: config.prefix.clone(),
-        mounted_at: SystemTime::now(),
-        started_at: SystemTime::now(),
-        mounted_by: geteuid().as_raw(),
-        uid: config.uid,
-        gid: config.gid,
-        dir_mode: config.dir_mode,
-        file_mode: config.file_mode,
-        metadata_ttl: config.metadata_ttl,
-        negative_metadata_ttl: config.negative_metadata_ttl.duration(),
-        metadata_limit_bytes: config.metadata_limit_bytes,
-        inode_limit: config.inode_limit,
-        direct_io: config.direct_io.clone(),
-        direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
-        allows_writes: config.writes.is_some(),
-        timeout: config.read_timeout,
-    }
-}
-
-/// The most READs that the kernel sends before it has answers: twice as many as there are connections. READs that
-/// wait for connections, or for GETs of others, leave room for those that memory answers.
-fn max_reads(max_connections: u32) -> u16 {
-    u16::try_from(max_connections.saturating_mul(2)).unwrap_or(u16::MAX).max(FEWEST_READS)
-}
-
-fn fuse_config(config: &Config, audit: Option<Arc<AuditLog>>) -> FuseConfig {
-    let cache = config.cache.as_ref().filter(|_| config.passthrough);
-    let passthrough_dirs = cache.map(|cache| cache.dirs.clone());
-    FuseConfig {
-        fs_name: config.fs_name.clone(),
-        read_only: config.read_only,
-        no_exec: config.noexec,
-        allow_other: config.allow_other,
-        allow_root: config.allow_root,
-        threads: config.threads,
-        read_ahead_bytes: config.read_ahead_bytes,
-        max_reads: max_reads(config.max_connections),
-        passthrough_dirs: passthrough_dirs.unwrap_or_default(),
-        audit: audit.map(|audit| audit as Arc<dyn AuditSink>),
-        without_resend: std::env::var_os(WITHOUT_RESEND).is_some(),
     }
 }

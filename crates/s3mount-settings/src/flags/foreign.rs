@@ -121,14 +121,10 @@ pub(crate) const TOOLS: &[Tool] = &[
             foreign("implicit-dirs", "", FOLDERS),
             foreign("kernel-list-cache-ttl-secs", "--metadata-ttl", ""),
             foreign("key-file", "--profile", "credentials come from where the AWS CLI takes them"),
-            foreign(
-                "limit-bytes-per-sec",
-                "",
-                "nothing limits the rate; --max-connections bounds the requests at once",
-            ),
-            foreign("limit-ops-per-sec", "", "the store sets the pace, by 503 SlowDown"),
+            foreign("limit-bytes-per-sec", "--max-read-rate", UNIT_SIZE),
+            foreign("limit-ops-per-sec", "--max-request-rate", ""),
             foreign("log-file", "--log-directory", "a folder; each run writes a file of its own"),
-            foreign("log-format", "", "logs are text"),
+            same("log-format"),
             foreign(
                 "log-rotate-backup-file-count",
                 "",

@@ -214,6 +214,27 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub max_connections: u32,
 
+    /// Read no more than this many bytes a second from the store, so that others have room.
+    ///
+    /// At least 1MiB. A request waits first, and then comes at once. Reads then take as long as over a link of that rate, and fail after --read-timeout as there. Bytes
+    /// from a cache on a disk or from --shared-cache do not count.
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = RESOURCES, hide_short_help = true)]
+    pub(crate) max_read_rate: Option<Size>,
+
+    /// Write no more than this many bytes a second to the store.
+    ///
+    /// At least 1MiB. A part goes out at once, and the next one when its time is over; --write-part-size says how long
+    /// parts are. `close` waits for the bytes of the file, and for what others write meanwhile. Copies inside the store do
+    /// not count.
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = RESOURCES, hide_short_help = true)]
+    pub(crate) max_write_rate: Option<Size>,
+
+    /// Send no more than this many requests a second to the store.
+    ///
+    /// Requests of all kinds count, retries too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = RESOURCES, hide_short_help = true)]
+    pub(crate) max_request_rate: Option<u32>,
+
     /// Threads that answer the kernel, and as many again that run its requests [default: one per
     /// core, 2 to 16].
     ///
@@ -418,6 +439,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 fn collector(text: &str) -> Result<Uri, String> {
     let uri = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
     uri.ok_or_else(|| "not a URL with http or https; write it like http://localhost:4318".to_owned())
+}
+
+/// The least rate in bytes a second. At a lower one, a part takes longer than a read waits.
+const LEAST_RATE: Size = Size(1 << 20);
+
+fn byte_rate(text: &str) -> Result<Size, String> {
+    let rate: Size = text.parse()?;
+    if rate < LEAST_RATE { Err(format!("less than {LEAST_RATE} a second")) } else { Ok(rate) }
 }
 
 fn mode(text: &str) -> Result<u16, String> {

@@ -41,6 +41,10 @@ pub struct Mix {
     pub has_late_writes: bool,
     /// Whether many LISTs are slow.
     pub has_slow_lists: bool,
+    /// Whether each object that is written has an ETag that no other has.
+    pub has_opaque_etags: bool,
+    /// Whether mounts keep to rates.
+    pub has_rates: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -64,6 +68,8 @@ pub(super) const ONE: Mix = Mix {
     has_short_parts: false,
     has_late_writes: false,
     has_slow_lists: false,
+    has_opaque_etags: false,
+    has_rates: false,
     off: None,
 };
 
@@ -334,5 +340,34 @@ pub const MIXES: &[Mix] = &[
         has_short_parts: true,
         ..IN_FOLDERS
     },
+    Mix { name: "opaque", weight: 1, has_opaque_etags: true, ..ONE },
+    Mix {
+        name: "opaque, parts, faults",
+        weight: 1,
+        has_opaque_etags: true,
+        has_short_parts: true,
+        has_faults: true,
+        ..ONE
+    },
+    Mix { name: "opaque, stranger", weight: 1, has_opaque_etags: true, has_stranger: true, ..ONE },
+    Mix { name: "opaque, folders", weight: 2, has_opaque_etags: true, ..IN_FOLDERS },
+    Mix {
+        name: "opaque, folders, faults",
+        weight: 1,
+        has_opaque_etags: true,
+        has_faults: true,
+        ..IN_FOLDERS
+    },
+    Mix { name: "opaque, takeovers", weight: 1, has_opaque_etags: true, ..TAKEN_OVER },
+    Mix {
+        name: "opaque, takeovers, folders",
+        weight: 1,
+        has_opaque_etags: true,
+        has_takeovers: true,
+        ..IN_FOLDERS
+    },
+    Mix { name: "rates", weight: 1, has_rates: true, ..ONE },
+    Mix { name: "rates, faults", weight: 1, has_rates: true, has_faults: true, ..ONE },
+    Mix { name: "rates, folders, kills", weight: 1, has_rates: true, has_kills: true, ..IN_FOLDERS },
     Mix { name: "takeovers, spooled, folders", weight: 1, kinds: FOLDERS, has_folders: true, ..SPOOLED },
 ];

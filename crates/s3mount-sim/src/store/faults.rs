@@ -27,6 +27,8 @@ pub struct Faults {
     pub most: u64,
     /// Whether the store answers 501 to conditions.
     pub refuses_conditions: bool,
+    /// Whether each object that is written gets an ETag that no other has.
+    pub has_opaque_etags: bool,
     /// Whether what is done late may make a name anew that was removed meanwhile, or delete a version that has the same
     /// bytes as one before: no condition of S3 stops that.
     pub comes_back: bool,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use s3mount_bucket::Rates;
 use s3mount_sim::kernel::Listing;
 use s3mount_sim::programs::{Act, Program, Role};
 use s3mount_sim::run::run;
@@ -24,6 +25,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             folder_rename_limit: 1000,
             keeps_attributes: false,
             has_spool: false,
+            rates: Rates::default(),
             part_bytes: 5 << 20,
         };
         let late = [Act::Pause(seed % 64)];

@@ -15,6 +15,7 @@ use s3mount_object::{
 
 use super::{BucketState, MemoryClient, meta};
 use crate::object::{Content, Object, now, tag};
+use crate::random::mix;
 use crate::sums::{Kept, Sum, Value};
 use crate::uploads::{MAX_PART, Named, Part, Refused, Upload, Whole, check_condition, precondition_failed};
 
@@ -61,6 +62,16 @@ impl BucketState {
             None => (None, None),
         };
         check_condition(self.objects.get(key), if_match, if_none_match).map_err(|refused| kind(&refused))
+    }
+
+    /// An object that is written, with its ETag.
+    pub(super) fn tagged(&mut self, object: Object) -> Object {
+        let Some(given) = &mut self.opaque_etags else { return object };
+        *given += 1;
+        let (high, low) = (mix(*given), mix(!*given));
+        // That of an upload ends with the number of its parts.
+        let parts = object.etag.trim_matches('"').split_once('-').map(|(_, parts)| format!("-{parts}"));
+        Object { etag: format!("\"{high:016x}{low:016x}{}\"", parts.unwrap_or_default()), ..object }
     }
 
     /// The version that a copy is made of.
@@ -175,7 +186,7 @@ impl ObjectWriter for MemoryClient {
             let (bytes, value) = received(body)?;
             state.check_write(key, condition)?;
             let kept = Some(Kept::whole(Sum::DEFAULT, &value));
-            let object = Object { beside: object.clone(), kept, ..Object::bytes(bytes) };
+            let object = state.tagged(Object { beside: object.clone(), kept, ..Object::bytes(bytes) });
             let answer = written(&object);
             state.objects.insert(key.to_owned(), object);
             Ok(answer)
@@ -264,6 +275,7 @@ impl ObjectWriter for MemoryClient {
             let joined = state.uploads.join(key, id, &named, &whole, state.rules);
             let object = joined.map_err(|refused| kind(&refused))?;
             state.check_write(key, completion.condition.as_ref())?;
+            let object = state.tagged(object);
             let answer = written(&object);
             state.objects.insert(key.clone(), object);
             state.uploads.abort(key, id).map_err(|refused| kind(&refused))?;
@@ -342,6 +354,7 @@ impl ObjectWriter for MemoryClient {
                 None => NewObject { storage_class: None, encryption: None, ..copy.beside },
             };
             copy.beside.tags = copy.beside.tags.or(tags);
+            let copy = state.tagged(copy);
             let answer = written(&copy);
             state.objects.insert(key.to_owned(), copy);
             Ok(answer)

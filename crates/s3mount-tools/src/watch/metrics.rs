@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use s3mount_bucket::{
-    Outcome, ReadOperation, RequestMetrics, RetryMetrics, WriteOperation, WriteRequestMetrics,
+    Outcome, Rate, RateMetrics, ReadOperation, RequestMetrics, RetryMetrics, WriteOperation,
+    WriteRequestMetrics,
 };
 use s3mount_cache::DiskMetrics;
 use s3mount_fs::FsMetrics;
@@ -65,6 +66,8 @@ pub(crate) struct Metrics {
     pub(crate) throttled: u64,
     pub(crate) retries: u64,
     pub(crate) stalls: u64,
+    /// Requests that a rate has held back, and those that it holds back now.
+    pub(crate) held: Vec<(Rate, u64, u64)>,
     pub(crate) write_requests: Requests<WriteOperation>,
     pub(crate) written_bytes: u64,
     pub(crate) uploaded_bytes: u64,
@@ -86,6 +89,7 @@ impl Metrics {
         let shared = SharedMetrics::NAMES;
         let requests = RequestMetrics::NAMES;
         let writes = WriteMetrics::NAMES;
+        let rates = RateMetrics::NAMES;
         Self {
             reads: shown.number(reads.reads),
             read_bytes: shown.number(reads.read_bytes),
@@ -112,6 +116,12 @@ impl Metrics {
             throttled: shown.number(requests.throttled),
             retries: shown.number(RetryMetrics::NAMES.retries),
             stalls: shown.number(RetryMetrics::NAMES.stalls),
+            held: Rate::ALL
+                .iter()
+                .map(|rate| {
+                    (*rate, shown.number(rates.held.at(*rate)), shown.number(rates.held_now.at(*rate)))
+                })
+                .collect(),
             write_requests: shown.requests(WriteRequestMetrics::NAMES.requests, WriteOperation::ALL),
             written_bytes: shown.number(writes.written_bytes),
             uploaded_bytes: shown.number(writes.uploaded_bytes),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use s3mount_bucket::{Outcome, ReadOperation};
+use s3mount_bucket::{Outcome, Rate, ReadOperation};
 use s3mount_prefetch::Tier;
 use serde::Serialize;
 
@@ -369,6 +369,15 @@ fn waiting(streams: &Streams, processes: Vec<ProcessWaits>, knows: bool, reasons
     Waiting { verdict, share, processes, calls: streams.callers.len(), longest_seconds: longest, reasons }
 }
 
+/// The flag that sets a rate.
+fn rate_flag(rate: Rate) -> &'static str {
+    match rate {
+        Rate::ReadBytes => "--max-read-rate",
+        Rate::WriteBytes => "--max-write-rate",
+        Rate::Requests => "--max-request-rate",
+    }
+}
+
 /// What slows the store's answers down.
 fn reasons(before: &Metrics, after: &Metrics, memory: &Memory, get_seconds: Option<f64>) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -380,6 +389,12 @@ fn reasons(before: &Metrics, after: &Metrics, memory: &Memory, get_seconds: Opti
         (after.retries.saturating_sub(before.retries), after.stalls.saturating_sub(before.stalls));
     if retries + stalls > 0 {
         reasons.push(format!("{retries} requests failed and were made again, {stalls} stalled"));
+    }
+    for ((rate, before, _), (_, after, now)) in before.held.iter().zip(&after.held) {
+        let (held, flag) = (after.saturating_sub(*before), rate_flag(*rate));
+        if held + now > 0 {
+            reasons.push(format!("{flag} holds requests back: {held} had to wait, and {now} wait now"));
+        }
     }
     if memory.limit_bytes > 0 && memory.used_bytes as f64 >= SHORT * memory.limit_bytes as f64 {
         reasons.push("all of --memory-limit is taken; a larger one lets more be fetched ahead".into());
