@@ -5,7 +5,7 @@
 # dependencies built as the other tests have them, so that they are not built again.
 SHUTTLE = --workspace --features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
-.PHONY: build demo bench package package-test book test csi-test soak fuzz lint advisories clean
+.PHONY: build demo bench package release package-test book test csi-test soak fuzz lint advisories clean
 
 # The test server and the demo are built with the product, because what they need has other features by itself, and would
 # be built twice. `--package` leaves out what other crates of the workspace ask of the product's: the simulation has a disk
@@ -23,7 +23,19 @@ bench: build
 # What users install, into dist/: a tarball, a .deb, an .rpm, a wheel and a Helm chart.
 package:
 	.ci/setup
+	rm -rf dist
 	packaging/build
+	packaging/sign
+
+# The same for x86-64 and aarch64, an image for containers, and what the program is made of. The digests are signed with
+# a key of gpg: `make release SIGNING_KEY=0123ABCD`.
+release:
+	.ci/setup release
+	rm -rf dist
+	packaging/build x86_64
+	packaging/build aarch64
+	packaging/image
+	packaging/sign
 
 # Installs and uses each. Needs root, for mounts.
 package-test:
