@@ -43,7 +43,6 @@ use super::warden;
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
-
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
 ///
