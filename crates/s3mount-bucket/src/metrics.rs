@@ -154,6 +154,6 @@ metrics! {
         /// Requests that waited until a rate of this mount had room for them, by the rate.
         held: Family<Counter, Rate> = ("s3mount_held_requests_total", Count, Stable),
         /// Requests that wait for a rate of this mount now, by the rate.
-        held_now: Family<Gauge, Rate> = ("s3mount_held_requests", Count, Stable),
+        held_now: Family<Gauge, Rate> = ("s3mount_requests_held", Count, Stable),
     }
 }

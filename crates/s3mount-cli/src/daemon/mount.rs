@@ -105,8 +105,8 @@ pub(crate) fn mount(
         // Requests are counted behind it: those that are sent. What the index answers keeps to no rate.
         Some(named) => {
             let listed = Arc::new(ListedClient::new(named, measured.clone()));
-            let reads = Bucket::new(listed.clone(), connections).with_rates(rates(config));
-            (reads, Bucket::new(listed, connections))
+            let reads: Bucket = Bucket::new(listed.clone(), connections);
+            (reads.with_rates(rates(config)), Bucket::new(listed, connections))
         }
         None => (bucket.reader(), bucket.reader()),
     };
