@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_mount_with_a_list_only_reads() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let [folder, elsewhere] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         let dir = folder.path().display().to_string();
         let config = |flags: &[&str]| {
             let given = ["s3mount", "bucket", &dir, "--names-from"];
@@ -175,7 +175,7 @@ mod tests {
         let named = |list: &str| config(&[list]).expect("settings").names_from.expect("a list").shown();
         assert_eq!(named("/list.csv"), "/list.csv");
         assert_eq!(named("s3://lists/a/manifest.json"), "s3://lists/a/manifest.json");
-        let cache = folder.path().join("cache");
+        let cache = elsewhere.path().join("cache");
         let with_cache = config(&["l.csv", "--cache", &cache.display().to_string()]).expect("settings");
         assert_eq!(with_cache.names_from.expect("a list").dir, cache.join("lists"));
         for (flags, said) in [
