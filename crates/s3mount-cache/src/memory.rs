@@ -37,7 +37,10 @@ struct Entry {
 /// A cache of blocks of a fixed size. All methods may be called in any thread.
 pub struct BlockCache {
     block_bytes: u64,
-    capacity_bytes: u64,
+    /// What moka keeps to.
+    most_bytes: u64,
+    /// The capacity of now.
+    capacity_bytes: AtomicU64,
     clock: AtomicU64,
     index: Arc<Index>,
     extents: Cache<ExtentKey, Entry>,
@@ -67,7 +70,26 @@ impl BlockCache {
             })
             .build();
         let (clock, oldest) = (AtomicU64::new(0), Mutex::default());
-        Self { block_bytes, capacity_bytes, clock, index, extents, oldest }
+        let (most_bytes, capacity_bytes) = (capacity_bytes, AtomicU64::new(capacity_bytes));
+        Self { block_bytes, most_bytes, capacity_bytes, clock, index, extents, oldest }
+    }
+
+    /// Lets the cache take at most `bytes` of the pool from now on, or what it was made for if that is less. What is too
+    /// much is dropped at once, the least recently used first.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.capacity_bytes.store(bytes.min(self.most_bytes), Ordering::Relaxed);
+        self.keep_to_capacity();
+    }
+
+    fn keep_to_capacity(&self) {
+        let capacity_bytes = self.capacity_bytes.load(Ordering::Relaxed);
+        let held_bytes = self.held_bytes();
+        if capacity_bytes < self.most_bytes && held_bytes > capacity_bytes {
+            self.shed(held_bytes - capacity_bytes);
+        } else if held_bytes > self.most_bytes {
+            // Otherwise moka evicts only some time later.
+            self.extents.run_pending_tasks();
+        }
     }
 
     /// The size of a block in bytes. The last block of an object may be shorter.
@@ -134,10 +156,7 @@ impl BlockCache {
             // `shed` removed it before moka knew it.
             self.extents.invalidate(&extent.key);
         }
-        if self.held_bytes() > self.capacity_bytes {
-            // Otherwise moka evicts only some time later.
-            self.extents.run_pending_tasks();
-        }
+        self.keep_to_capacity();
     }
 
     /// Drops extents, the least recently used first, until `bytes` of the pool are given back or the cache is

@@ -34,6 +34,8 @@ pub struct FsConfig {
     pub negative_metadata_ttl: Duration,
     /// Memory for the pages of listings, in bytes.
     pub metadata_limit_bytes: usize,
+    /// How much of the memory limit is not the pool's, in bytes. The file that shows the memory counts it in.
+    pub memory_beside_bytes: u64,
     /// How many files the kernel may know. Above this number, it is asked to forget the oldest. Each file takes
     /// [`INODE_BYTES`](crate::INODE_BYTES).
     pub inode_limit: usize,
@@ -66,6 +68,7 @@ impl Default for FsConfig {
             metadata_ttl: MetadataTtl::For(minute),
             negative_metadata_ttl: minute,
             metadata_limit_bytes: 16 << 20,
+            memory_beside_bytes: 0,
             inode_limit: 1 << 20,
             direct_io: GlobSet::empty(),
             direct_auto: None,

@@ -5,6 +5,7 @@
 pub(crate) mod callers;
 pub(crate) mod instruments;
 pub(crate) mod keep_file;
+pub(crate) mod memory_file;
 
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;
@@ -28,6 +29,8 @@ pub(crate) enum Control {
     Prefetch,
     /// Takes the paths of files to warm in the disk cache.
     Keep,
+    /// Shows the memory as JSON, and takes its limit. It is there only if the limit may change.
+    Memory,
     /// Shows the streams and the waiting calls, as JSON.
     Streams,
     /// Passes on events while it is open, as lines of JSON.
@@ -35,9 +38,10 @@ pub(crate) enum Control {
 }
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 6] = [
+pub(crate) const FILES: [(&str, Control); 7] = [
     ("events", Control::Events),
     ("keep", Control::Keep),
+    ("memory", Control::Memory),
     ("metrics", Control::Metrics),
     ("prefetch", Control::Prefetch),
     ("stats", Control::Stats),
@@ -65,6 +69,7 @@ impl Control {
             Control::Keep => 6,
             Control::Streams => 7,
             Control::Events => 8,
+            Control::Memory => 9,
         })
     }
 
@@ -75,10 +80,10 @@ impl Control {
         }
     }
 
-    /// Whether the file belongs to the user who mounted, because it shows what each user does. The others belong to the
-    /// owner of all files.
+    /// Whether the file belongs to the user who mounted: it shows what each user does, or changes what all have. The
+    /// others belong to the owner of all files.
     pub(crate) fn is_private(self) -> bool {
-        matches!(self, Control::Streams | Control::Events)
+        matches!(self, Control::Streams | Control::Events | Control::Memory)
     }
 
     /// Permission bits. Users other than the owner can only pass through the folder, to their own files.
@@ -87,6 +92,7 @@ impl Control {
             Control::Folder => 0o511,
             Control::Stats | Control::Metrics | Control::Streams | Control::Events => 0o400,
             Control::Prefetch | Control::Keep => 0o200,
+            Control::Memory => 0o600,
         }
     }
 }

@@ -69,13 +69,15 @@ pub(crate) struct Directories {
     open: HandleTable<Arc<OpenDirectory>>,
     /// Unset where no other daemon is to take over.
     handover: Option<Arc<Handover>>,
+    /// Whether the limit on the memory may change, so that there is a file for it.
+    has_memory: bool,
 }
 
 impl Directories {
-    pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>) -> Self {
+    pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>, has_memory: bool) -> Self {
         let walks = Arc::new(Walks::new(namespace.requests().clone(), namespace.ttl()));
         let sequences = SequenceDetector::new(LISTINGS.0, LISTINGS.1);
-        Self { namespace, inodes, walks, sequences, open: HandleTable::default(), handover: None }
+        Self { namespace, inodes, walks, sequences, open: HandleTable::default(), handover: None, has_memory }
     }
 
     /// The listings ahead of walks.
@@ -189,7 +191,9 @@ impl Directories {
         let mut entries: Vec<_> = (0..).zip(dots).skip(first).map(entry).collect();
         let first = first.saturating_sub(DOTS);
         if Control::of(open.ino).is_some() {
-            let files = control::FILES.into_iter().map(|(name, file)| (name, file.kind(), Some(file.ino())));
+            let files =
+                control::FILES.into_iter().filter(|(_, file)| *file != Control::Memory || self.has_memory);
+            let files = files.map(|(name, file)| (name, file.kind(), Some(file.ino())));
             entries.extend((DOTS..).zip(files).skip(first).map(entry));
             return Ok(entries);
         }

@@ -97,6 +97,9 @@ pub enum FsError {
     /// The disk cache can't keep a file.
     #[error(transparent)]
     Warm(WarmError),
+    /// What was written to one of the daemon's own files is no number of bytes.
+    #[error("not a number of bytes")]
+    NotNumber,
 }
 
 impl From<NamesError> for FsError {
@@ -131,7 +134,7 @@ impl FsError {
             FsError::ReadOnly => libc::EROFS,
             FsError::NotAllowed(_) => libc::EPERM,
             FsError::TooManyListeners => libc::EBUSY,
-            FsError::NotLink => libc::EINVAL,
+            FsError::NotLink | FsError::NotNumber => libc::EINVAL,
             FsError::Exists => libc::EEXIST,
             FsError::NotEmpty => libc::ENOTEMPTY,
             FsError::NameTooLong => libc::ENAMETOOLONG,
@@ -183,6 +186,7 @@ impl FsError {
             // The kernel looks the name up again.
             | FsError::UnknownInode(_)
             | FsError::Outdated
+            | FsError::NotNumber
             | FsError::Warm(_) => false,
             FsError::BadHandle(_)
             | FsError::Object(_)

@@ -103,7 +103,8 @@ impl Filesystem {
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);
-        let directories = Directories::new(namespace.clone(), inodes.clone());
+        let directories =
+            Directories::new(namespace.clone(), inodes.clone(), prefetcher.budget().is_adjustable());
         let walks = Arc::downgrade(directories.walks());
         let writing = Writing::default();
         let (names, table) = (Arc::downgrade(&namespace), Arc::downgrade(&inodes));
@@ -146,7 +147,8 @@ impl Filesystem {
     /// `NotFound`, `NotDirectory`, or an error of the store.
     pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
         if Control::of(parent) == Some(Control::Folder) {
-            return Control::named(name).map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
+            let file = Control::named(name).filter(|file| self.has_own(*file));
+            return file.map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
         }
         let mut prefix = self.inodes.prefix(parent)?;
         if name.len() > NAME_MAX {
@@ -203,6 +205,11 @@ impl Filesystem {
         Entry { attr: self.control_attr(control), name_ttl: OWN_NAMES_TTL }
     }
 
+    /// Whether the mount has one of the daemon's own files.
+    fn has_own(&self, file: Control) -> bool {
+        file != Control::Memory || self.prefetcher.budget().is_adjustable()
+    }
+
     fn control_attr(&self, control: Control) -> Attr {
         let (ino, kind) = (control.ino(), control.kind());
         let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
@@ -237,7 +244,7 @@ impl Filesystem {
                 return self.read_followed((open.ino, None), &open.slot, read, reply);
             }
             Some(OpenFile::Object(open)) => open,
-            Some(OpenFile::Snapshot(bytes)) => {
+            Some(OpenFile::Snapshot(bytes) | OpenFile::Memory(bytes)) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
@@ -322,9 +329,9 @@ impl Filesystem {
         self.page_cache.refused_pages().await
     }
 
-    /// Whether an inode can be opened for writing. Only the files that take paths can.
+    /// Whether an inode can be opened for writing. Only those of the daemon's own files can that take something.
     pub fn is_writable(&self, ino: InodeNo) -> bool {
-        matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep))
+        matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep | Control::Memory))
     }
 
     /// Whether a file is open under this handle.

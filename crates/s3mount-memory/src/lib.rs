@@ -18,9 +18,14 @@
 //! waits for a writer. What a share waits for may come in pieces: between buffers that nobody can ask back, large
 //! pieces may never grow together.
 //!
+//! The limit may change while all this goes on ([`BufferPool::set_limit`]), so that the mounts of a machine share its
+//! memory. Whoever holds memory that is not given back when readers want it counts with the least limit
+//! ([`MemoryBudget::least_bytes`]).
+//!
 //! **Lock order:** the pool has one lock, which is taken last. Nothing is called while it is held.
 
 mod available;
+mod away;
 mod buddy;
 mod budget;
 mod heap;

@@ -10,11 +10,11 @@ use crate::UNIT_BYTES;
 use crate::buddy::Buddy;
 use crate::region::HUGE_PAGE_BYTES;
 
-const PAGE_UNITS: usize = HUGE_PAGE_BYTES / UNIT_BYTES;
+pub(crate) const PAGE_UNITS: usize = HUGE_PAGE_BYTES / UNIT_BYTES;
 
 /// How many pages are given back at once: 16 MiB. Meanwhile no buffer can be cut from them. The kernel takes
 /// at most 0.1 ms for a page.
-const BATCH_PAGES: usize = 8;
+pub(crate) const BATCH_PAGES: usize = 8;
 
 /// When each huge page of a region was used last.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Pages {
 
 /// Pages that were taken out of the allocator, the highest first.
 #[derive(Debug)]
-pub(crate) struct Batch(Vec<usize>);
+pub(crate) struct Batch(pub(crate) Vec<usize>);
 
 impl Pages {
     /// The pages of a region of `bytes`. None of them is resident.
@@ -41,6 +41,16 @@ impl Pages {
     /// Notes that a buffer of these units comes or goes.
     pub(crate) fn use_units(&mut self, first: usize, units: usize) {
         self.used_at[first / PAGE_UNITS..(first + units).div_ceil(PAGE_UNITS)].fill(Some(self.now));
+    }
+
+    /// Whether a page may be resident.
+    pub(crate) fn is_resident(&self, page: usize) -> bool {
+        self.used_at[page].is_some()
+    }
+
+    /// Notes that a page is not resident any more.
+    pub(crate) fn release(&mut self, page: usize) {
+        self.used_at[page] = None;
     }
 
     /// Takes pages out of `buddy` that are free, may be resident, and were not used for `unused_ticks`.
@@ -58,7 +68,7 @@ impl Pages {
     /// Notes that the pages of `batch` are not resident any more, and makes them free again.
     pub(crate) fn give_back(&mut self, buddy: &mut Buddy, batch: Batch) {
         for page in batch.0 {
-            self.used_at[page] = None;
+            self.release(page);
             buddy.free(page * PAGE_UNITS, (page + 1) * PAGE_UNITS);
         }
     }

@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use crate::away::{Away, Leaving};
 use crate::buddy::Buddy;
-use crate::pages::Pages;
+use crate::pages::{PAGE_UNITS, Pages};
 use crate::queue::{Asked, Queue};
-use crate::region::Region;
+use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::{MemoryBudget, Reservation, UNIT_BYTES};
 
@@ -30,7 +31,14 @@ pub enum Priority {
     Prefetch,
 }
 
+/// [`Priority::Prefetch`] leaves this share of the limit free, so that readers get a buffer at once while windows are
+/// full.
+const RESERVE_SHARE: u64 = 16;
+
 /// All payload memory of the daemon: one region of the budget's size. Cheap to clone.
+///
+/// Where the budget's limit may change, the region is as large as the highest limit, and what is above the limit of now
+/// is *away*: given back to the kernel, for other processes ([`set_limit`](Self::set_limit)).
 #[derive(Clone, Debug)]
 pub struct BufferPool(Arc<SharedPool>);
 
@@ -38,9 +46,6 @@ pub struct BufferPool(Arc<SharedPool>);
 struct SharedPool {
     region: Region,
     budget: MemoryBudget,
-    /// How many bytes [`Priority::Prefetch`] leaves free: one sixteenth of the limit, so that readers get a
-    /// buffer at once while windows are full.
-    reserve_bytes: u64,
     max_buffer_bytes: usize,
     state: Mutex<FreeMemory>,
     waiting: AtomicU64,
@@ -52,31 +57,41 @@ struct FreeMemory {
     pages: Pages,
     /// Readers that wait.
     queue: Queue<Buffer>,
+    /// Unset where the limit stays as it is.
+    away: Option<Away>,
+}
+
+/// How many whole units `bytes` are.
+fn units_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / UNIT_BYTES
 }
 
 impl BufferPool {
-    /// A pool as large as the budget's limit, rounded down to whole units. Nothing is resident yet.
+    /// A pool as large as the budget's highest limit, rounded down to whole units. Nothing is resident yet.
     ///
     /// # Errors
     /// The kernel's error, when that much address space is not available; `InvalidInput` when the limit is
     /// below one unit.
     pub fn new(budget: MemoryBudget) -> io::Result<Self> {
-        let units = usize::try_from(budget.limit_bytes()).unwrap_or(usize::MAX) / UNIT_BYTES;
-        if units == 0 {
+        let (least, units) = (units_of(budget.least_bytes()), units_of(budget.most_bytes()));
+        if least == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "memory limit is below one buffer unit"));
         }
-        let max_order = (MAX_BUFFER_BYTES / UNIT_BYTES).min(units).ilog2();
+        let max_order = (MAX_BUFFER_BYTES / UNIT_BYTES).min(least).ilog2();
         let region = Region::new(units * UNIT_BYTES)?;
         let buddy = Buddy::new(units, max_order);
-        let state = FreeMemory { buddy, pages: Pages::new(units * UNIT_BYTES), queue: Queue::new() };
-        Ok(Self(Arc::new(SharedPool {
+        let away = budget.is_adjustable().then(|| Away::new(units));
+        let state = FreeMemory { buddy, pages: Pages::new(units * UNIT_BYTES), queue: Queue::new(), away };
+        let least_bytes = budget.least_bytes();
+        let pool = Self(Arc::new(SharedPool {
             region,
-            reserve_bytes: budget.limit_bytes() / 16,
             budget,
             max_buffer_bytes: UNIT_BYTES << max_order,
             state: Mutex::new(state),
             waiting: AtomicU64::new(0),
-        })))
+        }));
+        pool.set_limit(least_bytes);
+        Ok(pool)
     }
 
     /// The budget that the buffers are charged to.
@@ -94,12 +109,18 @@ impl BufferPool {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have to be given back so that all readers that wait can be served; 0 when none waits.
+    /// How many bytes the readers that wait have asked for.
+    pub fn waiting_bytes(&self) -> u64 {
+        lock(&self.0.state).queue.bytes()
+    }
+
+    /// How many bytes have to be given back so that all readers that wait can be served, and no more is used than the
+    /// limit allows. 0 when none waits, unless the limit has fallen.
     pub fn wanted_bytes(&self) -> u64 {
         let state = lock(&self.0.state);
-        let free = self.0.budget.limit_bytes() - self.0.budget.used_bytes();
+        let (limit, used) = (self.0.budget.limit_bytes(), self.0.budget.used_bytes());
         // The free memory may lie in pieces that are too small for the first reader.
-        state.queue.bytes().saturating_sub(free).max(state.queue.first_bytes())
+        (state.queue.bytes() + used).saturating_sub(limit).max(state.queue.first_bytes())
     }
 
     /// A buffer of `len` bytes if there is room for it now.
@@ -119,7 +140,7 @@ impl BufferPool {
         let mut state = lock(&self.0.state);
         let keep_free = match priority {
             Priority::Demand if state.queue.is_empty() => 0,
-            Priority::Prefetch if state.queue.is_empty() => self.0.reserve_bytes,
+            Priority::Prefetch if state.queue.is_empty() => self.0.budget.limit_bytes() / RESERVE_SHARE,
             // A reader that came earlier is served first.
             Priority::Demand | Priority::Prefetch => return None,
         };
@@ -166,7 +187,7 @@ impl BufferPool {
     /// Returns how many bytes that were. Call it again until it returns 0.
     pub fn trim(&self, unused_ticks: u32) -> u64 {
         let batch = {
-            let FreeMemory { buddy, pages, queue } = &mut *lock(&self.0.state);
+            let FreeMemory { buddy, pages, queue, .. } = &mut *lock(&self.0.state);
             if !queue.is_empty() {
                 return 0;
             }
@@ -184,6 +205,70 @@ impl BufferPool {
         // A reader that came meanwhile may have missed these bytes.
         self.serve();
         bytes
+    }
+
+    /// Changes the budget's limit to `bytes`, or to what is nearest of what it may be, in steps of huge pages. Returns how
+    /// many bytes of the region are away now.
+    ///
+    /// Where the limit falls, nothing more is handed out above it from now on, and what is free of the rest goes away.
+    /// What buffers have goes as they come back: call it again, or [`settle`](Self::settle), until
+    /// [`missing_bytes`](Self::missing_bytes) is 0. Where it rises, what was away comes back, and readers that wait are served.
+    pub fn set_limit(&self, bytes: u64) -> u64 {
+        let budget = &self.0.budget;
+        let (least, most) = (budget.least_bytes(), budget.most_bytes());
+        let page = HUGE_PAGE_BYTES as u64;
+        let away = (most - bytes.clamp(least, most)).div_ceil(page).min((most - least) / page);
+        {
+            let FreeMemory { buddy, away: known, .. } = &mut *lock(&self.0.state);
+            // Nobody cuts meanwhile, so the order of these is of no matter.
+            if let Some(known) = known {
+                known.want(usize::try_from(away).unwrap_or(usize::MAX), buddy);
+                budget.set_limit(most - away * page);
+            }
+        }
+        self.settle()
+    }
+
+    /// Lets go away what has become free since the limit fell. Returns how many bytes of the region are away now.
+    pub fn settle(&self) -> u64 {
+        let mut below = usize::MAX;
+        loop {
+            let leaving = {
+                let FreeMemory { buddy, pages, away, .. } = &mut *lock(&self.0.state);
+                let Some(away) = away else { return 0 };
+                away.take(buddy, pages, (0, below))
+            };
+            if leaving.batch.0.is_empty() {
+                break;
+            }
+            below = leaving.below;
+            self.release(leaving);
+        }
+        // Readers that came meanwhile may have missed what has come back.
+        self.serve();
+        self.away_bytes()
+    }
+
+    /// Gives pages that leave back to the kernel.
+    fn release(&self, leaving: Leaving) {
+        for (start, len) in leaving.batch.ranges() {
+            // SAFETY: these bytes were taken out of the allocator, so no buffer has them.
+            unsafe { self.0.region.release(start, len) };
+        }
+        let FreeMemory { buddy, pages, away, .. } = &mut *lock(&self.0.state);
+        if let Some(away) = away {
+            away.arrive(leaving, buddy, pages);
+        }
+    }
+
+    /// How many bytes of the region are away: no more than the others are resident.
+    pub fn away_bytes(&self) -> u64 {
+        lock(&self.0.state).away.as_ref().map_or(0, |away| (away.len() * HUGE_PAGE_BYTES) as u64)
+    }
+
+    /// How many more bytes are to be away than are.
+    pub fn missing_bytes(&self) -> u64 {
+        lock(&self.0.state).away.as_ref().map_or(0, |away| (away.missing() * HUGE_PAGE_BYTES) as u64)
     }
 
     /// A buffer of `len` bytes or, where that much is free in pieces, of the longest piece.
@@ -205,18 +290,25 @@ impl BufferPool {
         let first = state.buddy.alloc(units)?;
         let start = first * UNIT_BYTES;
         state.pages.use_units(first, units);
+        if let Some(away) = &mut state.away {
+            away.on_cut(first, units);
+        }
         Some(Buffer { pool: self.clone(), start, len, reservation: Some(reservation) })
     }
 
     /// Takes back the units of a buffer, and serves the readers that wait.
     fn give_back(&self, start: usize, reservation: Reservation) {
         let units = usize::try_from(reservation.bytes()).expect("buffers fit the address space") / UNIT_BYTES;
-        {
+        let leaving = {
             let mut state = lock(&self.0.state);
             let first = start / UNIT_BYTES;
             state.buddy.free(first, first + units);
             state.pages.use_units(first, units);
             drop(reservation);
+            state.on_free(first, units)
+        };
+        if let Some(leaving) = leaving {
+            self.release(leaving);
         }
         self.serve();
     }
@@ -240,6 +332,20 @@ impl BufferPool {
             // If the reader has left meanwhile, its buffer is dropped here, which serves the next reader.
             drop(sender.send(buffer));
         }
+    }
+}
+
+impl FreeMemory {
+    /// Notes for [`Away`] that units are free again. Returns the pages of these that leave now.
+    fn on_free(&mut self, first: usize, units: usize) -> Option<Leaving> {
+        let away = self.away.as_mut()?;
+        away.on_free(first, units);
+        if !away.is_unsettled() {
+            return None;
+        }
+        let pages = (first / PAGE_UNITS, (first + units).div_ceil(PAGE_UNITS));
+        let leaving = away.take(&mut self.buddy, &self.pages, pages);
+        (!leaving.batch.0.is_empty()).then_some(leaving)
     }
 }
 
@@ -330,3 +436,7 @@ impl Drop for Buffer {
 #[cfg(test)]
 #[path = "pool_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "limit_tests.rs"]
+mod limit_tests;

@@ -94,10 +94,10 @@ fn units(len: usize) -> u32 {
 }
 
 impl Share {
-    /// A share of `limit_bytes` of `pool`.
+    /// A share of `limit_bytes` of `pool`, or of all of it where its limit is the least.
     pub fn new(pool: BufferPool, limit_bytes: u64) -> Self {
         let units =
-            usize::try_from(limit_bytes.min(pool.budget().limit_bytes())).unwrap_or(usize::MAX) / UNIT_BYTES;
+            usize::try_from(limit_bytes.min(pool.budget().least_bytes())).unwrap_or(usize::MAX) / UNIT_BYTES;
         let least = units / 2;
         Self(Arc::new(Halves {
             pool,

@@ -280,3 +280,50 @@ fn writers_that_give_nothing_back_before_they_are_full_don_t_wait_for_each_other
         assert_eq!((share.held_bytes(), share.waiting(), pool.budget().used_bytes()), (0, 0, 0));
     });
 }
+
+/// While the limit falls and rises again, readers go on, and whoever waits is served in the end.
+#[test]
+fn readers_go_on_while_the_limit_falls_and_rises() {
+    const PAGE: usize = 2 << 20;
+    check(|| {
+        let page = PAGE as u64;
+        let pool = BufferPool::new(MemoryBudget::between(page, 4 * page)).expect("a pool");
+        pool.set_limit(4 * page);
+        let users: Vec<_> = (1..=3)
+            .map(|mark: u8| {
+                let pool = pool.clone();
+                spawn(async move {
+                    for len in [PAGE, PAGE / 2] {
+                        use_alone(&mut pool.buffer(len).await, mark);
+                    }
+                })
+            })
+            .collect();
+        let adjusters: Vec<_> = [[1, 3], [2, 1]]
+            .into_iter()
+            .map(|limits| {
+                let pool = pool.clone();
+                thread::spawn(move || {
+                    for pages in limits {
+                        pool.set_limit(pages * page);
+                        assert!(pool.away_bytes() <= 3 * page);
+                    }
+                })
+            })
+            .collect();
+        block_on(async {
+            for user in users {
+                user.await.expect("no panic");
+            }
+        });
+        for adjuster in adjusters {
+            adjuster.join().expect("no panic");
+        }
+        assert_eq!((pool.waiting(), pool.budget().used_bytes()), (0, 0));
+        assert_eq!(pool.settle() + pool.budget().limit_bytes(), 4 * page);
+        assert_eq!(pool.missing_bytes(), 0);
+        assert_eq!(pool.set_limit(4 * page), 0);
+        let all: Vec<_> = std::iter::from_fn(|| pool.try_buffer(PAGE, Priority::Demand)).collect();
+        assert_eq!(all.len(), 4, "all of it is there again");
+    });
+}

@@ -38,6 +38,7 @@ mod fetch;
 mod fill;
 mod learn;
 mod limits;
+mod memory_view;
 mod metrics;
 mod prefetcher;
 mod reader;
@@ -52,6 +53,7 @@ mod version;
 
 pub use config::PrefetchConfig;
 pub use error::ReadError;
+pub use memory_view::MemoryView;
 pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use prefetcher::lately::OpenReader;

@@ -18,7 +18,7 @@ use crate::prefetcher::lately::LatelyClosed;
 use crate::readers::Readers;
 use crate::shared::Shared;
 use crate::sync::spawn;
-use crate::{ObjectReader, OpenReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
+use crate::{MemoryView, ObjectReader, OpenReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
 
 /// How often the housekeeper runs over streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
@@ -120,6 +120,29 @@ impl Prefetcher {
         self.shared.pool.budget()
     }
 
+    /// Changes the limit on payload memory to `bytes`, or to what is nearest of what it may be
+    /// ([`MemoryBudget::between`]). Returns at once: what is in use above a limit that has fallen is given back from now
+    /// on, and [`memory`](Self::memory) shows how far that is.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.shared.set_limit(bytes);
+        self.readers.fit(&self.shared);
+    }
+
+    /// The payload memory as it is now.
+    pub fn memory(&self) -> MemoryView {
+        let Shared { pool, peaks, .. } = &*self.shared;
+        let budget = pool.budget();
+        MemoryView {
+            least_bytes: budget.least_bytes(),
+            limit_bytes: budget.limit_bytes(),
+            most_bytes: budget.most_bytes(),
+            used_bytes: budget.used_bytes(),
+            away_bytes: pool.away_bytes(),
+            waiting_bytes: pool.waiting_bytes(),
+            peak_bytes: peaks.most(budget),
+        }
+    }
+
     /// Makes readers give back the memory that waits in the pool's queue. For callers other than readers that have
     /// begun to wait there.
     pub fn reclaim(&self) {
@@ -147,6 +170,10 @@ async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>, 
             return;
         };
         lately.tick();
+        if shared.pool.budget().is_adjustable() {
+            shared.peaks.tick(shared.pool.budget());
+            readers.fit(&shared);
+        }
         for reader in readers.all() {
             reader.tick();
         }

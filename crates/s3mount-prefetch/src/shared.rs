@@ -17,6 +17,7 @@ use crate::limits::ahead::AheadLimiter;
 use crate::limits::hedge::HedgeBudget;
 use crate::limits::latency::Latencies;
 use crate::limits::request_permits::RequestPermits;
+use crate::memory_view::Peaks;
 use crate::sums::ledger::Ledgers;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
@@ -35,6 +36,9 @@ fn warm_kib(tiers: &Tiers) -> u32 {
     let queue_bytes = tiers.disk.as_ref().map_or(0, DiskCache::queue_bytes);
     u32::try_from(queue_bytes / (WARM_SHARE << 10)).unwrap_or(u32::MAX)
 }
+
+/// The block cache has this share of the memory, for random blocks. The rest is for what streams read next.
+const CACHE_SHARE: u64 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -64,6 +68,8 @@ pub(crate) struct Shared {
     learnt: Mutex<Learnt>,
     pub(crate) hedges: HedgeBudget,
     pub(crate) metrics: Arc<PrefetchMetrics>,
+    /// How much memory was used lately, where the limit may change.
+    pub(crate) peaks: Peaks,
     /// Versions with wrong bytes, whose pages the kernel may hold.
     quarantined: Mutex<HashSet<ObjectId>>,
     /// What came of the versions that were read last, under `--verify whole`.
@@ -88,12 +94,14 @@ impl Shared {
         config.random_read_bytes = config.random_read_bytes.min(largest);
         config.small_object_bytes = config.small_object_bytes.min(largest);
         let budget = pool.budget().clone();
-        // A quarter of the memory is for random blocks, the rest for what streams read next.
-        let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
+        let cache = BlockCache::new(config.random_read_bytes, budget.most_bytes() / CACHE_SHARE);
+        if budget.is_adjustable() {
+            cache.set_capacity(budget.limit_bytes() / CACHE_SHARE);
+        }
         let warm_share = Semaphore::new(warm_kib(&tiers) as usize);
         config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
         let request_permits = RequestPermits::new(config.max_requests);
-        let ledgers = Ledgers::new(budget.limit_bytes());
+        let ledgers = Ledgers::new(budget.least_bytes());
         let ahead =
             AheadLimiter::new(config.max_requests, config.part_bytes, request_permits.clone(), budget);
         Arc::new(Self {
@@ -114,6 +122,7 @@ impl Shared {
             learnt: Mutex::default(),
             hedges: HedgeBudget::default(),
             metrics: Arc::default(),
+            peaks: Peaks::default(),
             quarantined: Mutex::default(),
             ledgers,
         })
@@ -188,6 +197,14 @@ impl Shared {
         let part = self.config.part_bytes;
         let carried = self.latencies.link.carried(self.latencies.least_lately(part));
         (2 * carried).max(ENOUGH_AHEAD_BYTES).max(2 * streams * part)
+    }
+
+    /// Changes the limit on the memory to `bytes`, or to what is nearest of what it may be. What keeps a part of the
+    /// limit by itself gives back what is too much. Readers have to be asked.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.pool.set_limit(bytes);
+        self.cache.set_capacity(self.pool.budget().limit_bytes() / CACHE_SHARE);
+        self.ahead.fit();
     }
 
     /// Called by the housekeeper once a second.

@@ -72,7 +72,10 @@ pub struct Config {
     pub file_mode: u16,
     /// The bound on memory.
     pub memory_limit_bytes: u64,
-    /// The part of the limit that threads take.
+    /// The bound that the mount begins with, and the least that it may become. The same as `memory_limit_bytes` unless
+    /// others divide the memory.
+    pub memory_floor_bytes: u64,
+    /// The part of the limit, and of the floor, that threads take.
     pub threads_bytes: u64,
     /// The size of a GET of a stream.
     pub part_bytes: u64,
@@ -168,11 +171,12 @@ impl Config {
         directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
+        let memory_floor_bytes = memory::floor(args.memory_floor, memory_limit_bytes)?;
         let (threads, session_bytes) =
-            memory::threads(args.max_threads, memory_limit_bytes, args.writing.allows_writes())?;
+            memory::threads(args.max_threads, memory_floor_bytes, args.writing.allows_writes())?;
         let (event_loops, loop_bytes) =
-            memory::event_loops(args.max_threads, memory_limit_bytes, args.shared_cache.is_some());
-        let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
+            memory::event_loops(args.max_threads, memory_floor_bytes, args.shared_cache.is_some());
+        let (part_bytes, warning) = memory::part(args.part_size, memory_floor_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
         target.check_flags(&[("--noexec", args.noexec), ("--nonempty", args.nonempty)])?;
@@ -204,6 +208,7 @@ impl Config {
             dir_mode: args.dir_mode,
             file_mode: args.file_mode,
             memory_limit_bytes,
+            memory_floor_bytes,
             threads_bytes: session_bytes + loop_bytes,
             part_bytes,
             max_window_bytes,
@@ -231,7 +236,7 @@ impl Config {
             kept,
             passthrough: !args.no_passthrough,
             shared_cache,
-            writes: writes::writes(&args.writing, memory_limit_bytes)?,
+            writes: writes::writes(&args.writing, memory_floor_bytes)?,
             keeps_attributes: args.writing.keep_attributes,
             foreground: args.foreground,
             keep_alive: args.keep_alive,

@@ -48,7 +48,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(10);
 const EVENTS: &str = "events";
 
 /// Files that show what each user does.
-const PRIVATE: [&str; 2] = ["streams", EVENTS];
+const PRIVATE: [&str; 3] = ["memory", "streams", EVENTS];
 
 /// How often new events are sent.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);

@@ -69,6 +69,12 @@ pub(super) fn prefetch_config(config: &Config) -> PrefetchConfig {
     }
 }
 
+/// How many bytes of the memory limit are not the pool's.
+pub(super) fn beside_pool(config: &Config) -> u64 {
+    let floor = config.memory_floor_bytes - config.threads_bytes;
+    config.threads_bytes + config.writes.as_ref().map_or(0, |writes| writes.beside_pool(floor))
+}
+
 pub(super) fn fs_config(config: &Config) -> FsConfig {
     FsConfig {
         prefix: config.prefix.clone(),
@@ -82,6 +88,7 @@ pub(super) fn fs_config(config: &Config) -> FsConfig {
         metadata_ttl: config.metadata_ttl,
         negative_metadata_ttl: config.negative_metadata_ttl.duration(),
         metadata_limit_bytes: config.metadata_limit_bytes,
+        memory_beside_bytes: beside_pool(config),
         inode_limit: config.inode_limit,
         direct_io: config.direct_io.clone(),
         direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),

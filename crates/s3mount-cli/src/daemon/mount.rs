@@ -33,7 +33,7 @@ use super::control_socket::ControlSocket;
 use super::holder;
 use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
-use super::layers::{fs_config, fuse_config, prefetch_config, rates, write_config};
+use super::layers::{beside_pool, fs_config, fuse_config, prefetch_config, rates, write_config};
 use super::manager;
 use super::names;
 use super::otlp::Exporter;
@@ -94,9 +94,9 @@ pub(crate) fn mount(
     let region = client.region().to_owned();
     let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
     let measured = Arc::new(MeasuredClient::new(client));
-    let limit = config.memory_limit_bytes - config.threads_bytes;
-    let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
-    let budget = MemoryBudget::new(limit - beside);
+    let beside = beside_pool(config);
+    let budget =
+        MemoryBudget::between(config.memory_floor_bytes - beside, config.memory_limit_bytes - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
     let bucket = WritableBucket::new(measured.clone(), connections).with_rates(rates(config));

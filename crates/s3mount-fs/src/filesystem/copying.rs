@@ -50,6 +50,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => {
                 return None;
             }

@@ -211,6 +211,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -379,6 +380,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -454,6 +456,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -484,6 +487,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => {
                 return None;
             }

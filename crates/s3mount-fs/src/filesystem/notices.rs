@@ -60,6 +60,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
+            | OpenFile::Memory(_)
             | OpenFile::Lost(_) => None,
         })
     }

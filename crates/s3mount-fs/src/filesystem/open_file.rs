@@ -66,6 +66,8 @@ pub(crate) enum OpenFile {
     Hints(Arc<HintWriter>),
     /// The file that takes the paths of files to warm.
     Keep(Arc<KeepFile>),
+    /// The file that takes the limit on the memory, and its text as of its open.
+    Memory(Bytes),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
     /// A file that a daemon before had open, and whose bytes are lost with that daemon.
@@ -79,7 +81,11 @@ impl OpenFile {
             OpenFile::Object(open) => Some(open.ino),
             OpenFile::Draft(open) => Some(open.ino),
             OpenFile::Lost(ino) => Some(*ino),
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+            OpenFile::Snapshot(_)
+            | OpenFile::Events(_)
+            | OpenFile::Hints(_)
+            | OpenFile::Keep(_)
+            | OpenFile::Memory(_) => None,
         }
     }
 }

@@ -95,6 +95,7 @@ impl Filesystem {
             Control::Events => OpenFile::Events(Arc::new(self.instruments.listen()?)),
             Control::Prefetch => OpenFile::Hints(Arc::default()),
             Control::Keep => OpenFile::Keep(Arc::default()),
+            Control::Memory => OpenFile::Memory(self.show(own).into()),
         })
     }
 

@@ -4,7 +4,7 @@ use s3mount_metrics::Registry;
 
 use super::Filesystem;
 use crate::FsMetrics;
-use crate::control::Control;
+use crate::control::{Control, memory_file};
 use crate::page_cache::direct::Reason;
 
 impl Filesystem {
@@ -39,8 +39,12 @@ impl Filesystem {
 
     /// The text of one of the daemon's files.
     pub(super) fn show(&self, file: Control) -> String {
-        if file == Control::Streams {
-            return self.show_streams();
+        match file {
+            Control::Streams => return self.show_streams(),
+            Control::Memory => {
+                return memory_file::show(&self.prefetcher.memory(), self.config.memory_beside_bytes);
+            }
+            _ => {}
         }
         self.metrics();
         let snapshot = self.instruments.registry.snapshot();

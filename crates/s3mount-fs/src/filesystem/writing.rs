@@ -12,7 +12,7 @@ use super::open_file::{OpenFile, Opened};
 use crate::FsError;
 use crate::attr::{Attr, Entry};
 use crate::attributes::stored::StoredAttr;
-use crate::control::{self, Control};
+use crate::control::{self, Control, memory_file};
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
@@ -245,6 +245,13 @@ impl Filesystem {
         self.take_bytes(handle, To::Pages(offset), data, thread)
     }
 
+    /// Takes the limit on the memory that a program writes.
+    fn set_memory_limit(&self, data: &[u8]) -> Result<(), FsError> {
+        let bytes = memory_file::parse(data, self.config.memory_beside_bytes).ok_or(FsError::NotNumber)?;
+        self.prefetcher.set_memory_limit(bytes);
+        Ok(())
+    }
+
     /// Handles the bytes of a WRITE.
     fn take_bytes(
         self: &Arc<Self>,
@@ -259,6 +266,7 @@ impl Filesystem {
                 Ok(None)
             }
             Some(OpenFile::Keep(writer)) => Ok(Some(Deferred::Warm(writer.push(data)))),
+            Some(OpenFile::Memory(_)) => self.set_memory_limit(data).map(|()| None),
             Some(OpenFile::Draft(open)) if open.how.writes => {
                 let Some(writer) = open.writer else { return Err(FsError::ReadOnly) };
                 self.write_draft(&open.file, writer, to, data, thread)

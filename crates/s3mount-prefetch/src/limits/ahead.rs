@@ -121,6 +121,13 @@ impl AheadCounts {
         self.running < self.covered()
     }
 
+    /// Pays no longer for connections beyond what they may take of the limit of now. Until the GETs on them have ended,
+    /// which is soon, they are not paid for.
+    fn fit(&mut self, limit_bytes: u64) {
+        let most = limit_bytes / 2 / (PAID_AT_ONCE as u64 * CONNECTION_BYTES);
+        self.paid.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+
     fn tick(&mut self) {
         self.ticks += 1;
         if self.ticks >= UNUSED_TICKS {
@@ -195,6 +202,11 @@ impl AheadLimiter {
     pub(crate) fn tick(&self, now: Duration) {
         self.congestion.tick(now);
         lock(&self.state).tick();
+    }
+
+    /// Called when the limit on memory has changed.
+    pub(crate) fn fit(&self) {
+        lock(&self.state).fit(self.budget.limit_bytes());
     }
 
     /// Measures the shortest GET anew, with the usual number of GETs in flight.
@@ -328,6 +340,15 @@ mod tests {
             state.tick();
         }
         assert_eq!(budget.used_bytes(), PAID_AT_ONCE as u64 * CONNECTION_BYTES);
+        let held = budget.used_bytes();
+        state.fit(2 * held);
+        assert_eq!(budget.used_bytes(), held, "they may take half of it");
+        state.fit(held);
+        assert_eq!(budget.used_bytes(), 0, "half of it is too little for the first of them");
+        state.running = 0;
+        running(&mut state);
+        state.running = FREE_CONNECTIONS + 1;
+        state.paid.truncate(1);
         let _read = budget.try_reserve(54 << 20, 0).expect("room");
         assert_eq!(running(&mut state), FREE_CONNECTIONS + PAID_AT_ONCE, "an eighth stays free");
     }

@@ -60,6 +60,27 @@ impl Readers<ObjectReader> {
 }
 
 impl Readers<ObjectReader> {
+    /// Goes on where the limit on the memory has fallen: whoever holds more than it allows gives back, and what has come
+    /// back goes away. Pages that have a small piece of something do, too, as far as that is cheap to fetch again.
+    pub(crate) fn fit(&self, shared: &Shared) {
+        let pool = &shared.pool;
+        if pool.wanted_bytes() > 0 {
+            self.reclaim(shared);
+        }
+        let missing = pool.missing_bytes();
+        if missing == 0 {
+            return;
+        }
+        pool.settle();
+        let missing = pool.missing_bytes();
+        if missing > 0 {
+            let order = &mut *self.books.order();
+            while self.visit_next(order).is_some() {}
+            self.take_idle(missing, shared.started.elapsed(), order);
+            shared.cache.shed(missing);
+        }
+    }
+
     /// Visits the next reader that has changed, if there is one. Returns how many bytes it dropped, which no read is
     /// expected to need.
     fn visit_next(&self, order: &mut ReclaimOrder<ObjectReader>) -> Option<u64> {

@@ -194,7 +194,7 @@ impl ReaderState {
     pub(super) fn pay_candidates(&mut self, budget: &MemoryBudget) {
         let held = self.streams.candidates.held_bytes();
         if held > self.candidate_bytes {
-            match budget.try_reserve(held - self.candidate_bytes, 0) {
+            match budget.try_keep(held - self.candidate_bytes) {
                 Some(more) => {
                     self.candidate_bytes = held;
                     self.reserved.push(more);

@@ -94,7 +94,7 @@ impl Verification {
         let pieces = self.pieces.as_ref().map_or(0, CrcMap::len);
         while pieces >= self.reserved.pieces.len() * PIECES_AT_ONCE {
             let bytes = PIECES_AT_ONCE as u64 * PIECE_BYTES;
-            match budget.try_reserve(bytes, 0) {
+            match budget.try_keep(bytes) {
                 Some(more) => self.reserved.pieces.push(more),
                 None => return false,
             }

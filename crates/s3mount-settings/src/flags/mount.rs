@@ -123,6 +123,15 @@ pub struct MountArgs {
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub memory_limit: Option<Size>,
 
+    /// Begin with this part of --memory-limit, and let others change how much it is.
+    ///
+    /// For a program that divides a machine's memory among mounts: a number of bytes that is written to .s3mount/memory
+    /// is the limit from then on, from this size up to --memory-limit. What is above goes back to the kernel.
+    /// .s3mount/memory shows how much that is, and how much memory the mount uses. Threads, and files that are being
+    /// written, have their part of this size. At least 64MiB.
+    #[arg(long, value_name = "SIZE", help_heading = READING, hide_short_help = true)]
+    pub memory_floor: Option<Size>,
+
     /// Largest GET [default: 8MiB, less below 128MiB of memory].
     ///
     /// A multiple of 1MiB, up to 64MiB. New and short-windowed streams use smaller ones. Smaller

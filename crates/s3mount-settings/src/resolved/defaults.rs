@@ -39,7 +39,8 @@ pub fn found(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
 /// What follows from the machine.
 fn machine(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
     let limit = memory::limit(args.memory_limit)?;
-    let (part, _) = memory::part(args.part_size, limit)?;
+    let floor = memory::floor(args.memory_floor, limit)?;
+    let (part, _) = memory::part(args.part_size, floor)?;
     let names = u64::try_from(metadata_limit(args.metadata_limit)?)?;
     let of = |is_set: bool, name, value: Value, from: &str| {
         (!is_set).then(|| DetectedSetting { name, value, kind: "machine", from: from.to_owned() })
@@ -59,7 +60,7 @@ fn machine(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
         of(
             args.max_threads.is_some(),
             "max-threads",
-            memory::threads(None, limit, args.writing.allows_writes())?.0.to_string().into(),
+            memory::threads(None, floor, args.writing.allows_writes())?.0.to_string().into(),
             "default, of this machine's cores",
         ),
         of(args.uid.is_some(), "uid", nix::unistd::getuid().to_string().into(), "default, you"),

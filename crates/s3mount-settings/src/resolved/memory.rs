@@ -41,6 +41,22 @@ pub fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
     Ok(share(bound()))
 }
 
+/// The least that a limit of `limit_bytes` may become: the flag's value, or the limit itself.
+pub(crate) fn floor(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<u64> {
+    let Some(floor) = flag else { return Ok(limit_bytes) };
+    ensure!(
+        floor.0 >= MIN_LIMIT_BYTES,
+        "--memory-floor {floor} is too small: s3mount needs at least {}",
+        Size(MIN_LIMIT_BYTES)
+    );
+    ensure!(
+        floor.0 <= limit_bytes,
+        "--memory-floor {floor} is more than --memory-limit {}; give a smaller floor, or a larger limit",
+        Size(limit_bytes)
+    );
+    Ok(floor.0)
+}
+
 /// What so many threads for the kernel's requests take beside what any mount takes, in bytes: with as many for tasks, and
 /// with what these have in hand. 64 streams at S3's latency by TLS, with a limit of 256 MiB, take
 /// 51 MiB beside it with two threads, 70 with 8 and 84 with 16; beside 40 other busy programs 88 with 16. A WRITE leaves
@@ -151,7 +167,7 @@ pub fn window(limit_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{MIB, fitting_loops, limit, part, share, threads};
+    use super::{MIB, fitting_loops, floor, limit, part, share, threads};
     use crate::flags::size::Size;
 
     #[test]
@@ -162,6 +178,16 @@ mod tests {
             "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB"
         );
         assert_eq!(limit(Some(Size(64 * MIB))).ok(), Some(64 * MIB));
+    }
+
+    #[test]
+    fn a_floor_is_between_the_least_limit_and_the_limit() {
+        assert_eq!(floor(None, 256 * MIB).ok(), Some(256 * MIB));
+        assert_eq!(floor(Some(Size(64 * MIB)), 256 * MIB).ok(), Some(64 * MIB));
+        for (bytes, text) in [(MIB, "at least 64MiB"), (512 * MIB, "more than --memory-limit 256MiB")] {
+            let error = floor(Some(Size(bytes)), 256 * MIB).expect_err("out of bounds").to_string();
+            assert!(error.contains(text), "{error}");
+        }
     }
 
     #[test]
