@@ -12,6 +12,15 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use tokio::runtime::Handle;
 
+/// As [`mount`], with 16 MiB of memory to begin with, and up to 64 MiB.
+pub(crate) fn divided(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
+    let pool = BufferPool::new(MemoryBudget::between(16 << 20, 64 << 20)).expect("a pool");
+    let prefetcher = Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current());
+    let mut config = FsConfig::default();
+    change(&mut config);
+    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
+}
+
 /// Readers of `store` with 64 MiB of memory, that send no second GETs.
 pub(crate) fn prefetcher(store: impl Into<Bucket>) -> Prefetcher {
     let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");

@@ -14,7 +14,7 @@ use s3mount_testkit::{MemoryClient, Requests};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::common::{bucket, prefetcher, walk};
+use crate::common::{bucket, divided, prefetcher, walk};
 
 fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
     mount_with(client.clone(), prefetcher(client.clone()), prefix, ttl)
@@ -224,6 +224,51 @@ async fn the_hidden_folder_tells_the_counters() {
         "{text}"
     );
     assert!(fs.open(folder.ino).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_the_memory_is_what_is_written_to_its_file() {
+    const BESIDE: u64 = 1 << 20;
+    let fs = divided(&bucket(["a"]), |config| {
+        config.memory_beside_bytes = BESIDE;
+        config.uid = 7;
+        config.mounted_by = 8;
+    });
+    let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
+    assert!(names(&fs, folder.ino).await.contains(&"memory".to_owned()));
+    let attr = fs.lookup(folder.ino, "memory").await.expect("the file").attr;
+    assert_eq!((attr.mode, attr.uid), (Some(0o600), Some(8)), "it is not for each user");
+    assert!(fs.is_writable(attr.ino));
+    let shown = async || {
+        let handle = fs.open(attr.ino).expect("a handle").handle;
+        let text = read(&fs, handle).await.expect("JSON");
+        fs.release(handle);
+        text
+    };
+    let mib = |mib: u64| mib << 20;
+    let beginning = |limit, away| {
+        format!(
+            "{{\"floor\": {}, \"limit\": {}, \"ceiling\": {}, \"used\": {BESIDE}, \"away\": {}, \"waiting\": 0, \
+             \"most_used\": {BESIDE}}}\n",
+            mib(17),
+            mib(limit),
+            mib(65),
+            mib(away)
+        )
+    };
+    assert_eq!(shown().await, beginning(17, 48));
+    let handle = fs.open(attr.ino).expect("a handle").handle;
+    let mut write = |text: &str| fs.write(handle, 0, text.as_bytes(), 1).map(|later| later.is_none());
+    assert!(write(&format!("{}\n", mib(33))).expect("it is taken at once"));
+    assert_eq!(shown().await, beginning(33, 32));
+    assert_eq!(write("33MiB").expect_err("no number").errno(), libc::EINVAL);
+    write("1").expect("the least");
+    assert_eq!(shown().await, beginning(17, 48));
+    write(&u64::MAX.to_string()).expect("the most");
+    assert_eq!(shown().await, beginning(65, 0));
+    assert!(matches!(fs.lookup(folder.ino, "nothing").await, Err(FsError::NotFound)));
+    let fixed = mount(&bucket(["a"]), "", MINUTE);
+    assert!(matches!(fixed.lookup(folder.ino, "memory").await, Err(FsError::NotFound)));
 }
 
 #[tokio::test]

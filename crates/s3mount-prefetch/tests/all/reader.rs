@@ -254,6 +254,57 @@ fn who_has_stopped_reading_for_a_minute_keeps_nothing() {
 }
 
 #[test]
+fn readers_go_on_in_whatever_memory_is_left_to_them() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let client = Arc::new(MemoryClient::new());
+    let pool = BufferPool::new(MemoryBudget::between(16 * MIB, 128 * MIB)).expect("a pool");
+    let prefetcher = Prefetcher::new(client.clone(), pool.clone(), quiet(), runtime.handle());
+    let bed = Bed { client, pool, prefetcher, _runtime: runtime };
+    let readers: Vec<_> = (0..6).map(|index| bed.open(&format!("k{index}"), 64 * MIB).0).collect();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reading: Vec<_> = (0u64..)
+            .zip(&readers)
+            .map(|(index, reader)| {
+                scope.spawn(move || {
+                    for turn in 0..128 {
+                        // The odd ones read at random.
+                        let turn = if index.is_multiple_of(2) { turn } else { mix(index << 32 | turn) % 128 };
+                        read_checked(reader, turn * MIB / 2, 512 * KIB as usize);
+                    }
+                })
+            })
+            .collect();
+        let (prefetcher, is_over) = (&bed.prefetcher, &is_over);
+        scope.spawn(move || {
+            for turn in 0.. {
+                prefetcher.set_memory_limit(mix(turn) % (160 * MIB));
+                let memory = prefetcher.memory();
+                assert!(memory.away_bytes + memory.limit_bytes <= memory.most_bytes);
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for thread in reading {
+            thread.join().expect("right bytes");
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // What is cached gives way, also if a small piece of it keeps a whole page.
+    bed.prefetcher.set_memory_limit(16 * MIB);
+    bed.settle();
+    bed.wait_for_memory(16 * MIB);
+    for _ in 0..3 {
+        bed.prefetcher.set_memory_limit(16 * MIB);
+    }
+    let memory = bed.prefetcher.memory();
+    assert_eq!((memory.limit_bytes, memory.away_bytes), (16 * MIB, 112 * MIB));
+}
+
+#[test]
 fn little_memory_is_enough() {
     let bed = bed(8 * MIB, quiet());
     let readers: Vec<_> = (0..24).map(|index| bed.open(&format!("k{index}"), 6 * MIB).0).collect();
