@@ -131,6 +131,8 @@ pub enum Role {
     FolderRenamer,
     /// Says which files it will read, and which are to be kept on the disk.
     Hinter,
+    /// Changes the limit of the mount's memory.
+    Divider,
     /// Puts and deletes objects behind the mounts.
     Stranger,
     /// Kills the daemon.
@@ -392,6 +394,8 @@ impl Theme {
                 _ => Act::Put(name, self.cells(draw)),
             }),
             Role::Hinter => acts.push(self.hint(draw)),
+            // Also what is too little and too much.
+            Role::Divider => acts.push(Act::Hint("memory", (draw.below(100) << 20).to_string())),
             Role::Killer => acts.push(Act::Kill),
             Role::Successor => acts.push(Act::TakeOver(draw.below(40), draw.below(60))),
             Role::Trainer | Role::Maker | Role::Walker | Role::Clearer | Role::FolderRenamer => {
@@ -404,7 +408,11 @@ impl Theme {
     pub fn program(&self, draw: &Draw, kind: Role, number: u16, mount: Option<usize>) -> Program {
         let mut acts = Vec::new();
         acts.push(Act::Pause(draw.below(400)));
-        let rounds = if kind == Role::Killer { 1 } else { 1 + draw.below(4) };
+        let rounds = match kind {
+            Role::Killer => 1,
+            Role::Divider => 4 + draw.below(20),
+            _ => 1 + draw.below(4),
+        };
         for _ in 0..rounds {
             self.round(draw, kind, number, &mut acts);
             if draw.happens(400) {

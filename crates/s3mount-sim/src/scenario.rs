@@ -36,6 +36,9 @@ pub struct Scenario {
     pub objects: Vec<(String, u64)>,
 }
 
+/// The least memory of a mount whose limit changes. A quarter of what drafts may take of it is no less than a part.
+const FLOOR_BYTES: u64 = 48 << 20;
+
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
 
@@ -139,19 +142,27 @@ impl Scenario {
             _ => Theme { names, folders, leaves, most_cells: 20, call_cells: 8 },
         };
         let mounts = mix.mounts.min(2) + draw.below(mix.mounts.max(2) - 1);
-        let plan = |_| MountPlan {
-            memory_bytes: *draw.one(&[64 << 20, 96 << 20]),
-            metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
-            publishes_on_fsync: draw.happens(300),
-            append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
-            folder_markers: mix.has_folders && draw.happens(400),
-            folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
-            keeps_attributes: mix.keeps_attributes,
-            has_spool: mix.has_spool,
-            rates: if mix.has_rates { rates(draw) } else { Rates::default() },
-            part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
+        let plan = |_| {
+            let memory_bytes = *draw.one(&[64 << 20, 96 << 20]);
+            MountPlan {
+                memory_bytes,
+                memory_floor_bytes: memory_bytes,
+                metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
+                publishes_on_fsync: draw.happens(300),
+                append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
+                folder_markers: mix.has_folders && draw.happens(400),
+                folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
+                keeps_attributes: mix.keeps_attributes,
+                has_spool: mix.has_spool,
+                rates: if mix.has_rates { rates(draw) } else { Rates::default() },
+                part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
+            }
         };
-        let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
+        let floor = |plan: MountPlan| match mix.divides_memory {
+            true => MountPlan { memory_floor_bytes: FLOOR_BYTES, ..plan },
+            false => plan,
+        };
+        let plans: Vec<MountPlan> = (0..mounts).map(plan).map(floor).collect();
         let mut programs = Vec::new();
         for mount in 0..mounts as usize {
             for _ in 0..=draw.below(4) {
@@ -162,6 +173,10 @@ impl Scenario {
         if mix.has_stranger {
             let number = programs.len() as u16 + 1;
             programs.push(theme.program(draw, Role::Stranger, number, None));
+        }
+        if mix.divides_memory {
+            let number = programs.len() as u16 + 1;
+            programs.push(theme.program(draw, Role::Divider, number, Some(draw.below(mounts) as usize)));
         }
         if mix.has_kills {
             let number = programs.len() as u16 + 1;

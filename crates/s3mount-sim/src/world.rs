@@ -41,6 +41,8 @@ pub const PART_BYTES: u64 = 5 << 20;
 pub struct MountPlan {
     /// The memory of all.
     pub memory_bytes: u64,
+    /// The least that it may become while programs run. The same if it stays as it is.
+    pub memory_floor_bytes: u64,
     /// How long names are believed; `None`: the store is asked each time.
     pub metadata_ttl: Option<Duration>,
     /// Whether fsync publishes long files, too.
@@ -298,7 +300,8 @@ impl SimMount {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
         let bucket = WritableBucket::seeded(client.clone(), 64, draw.next()).with_rates(plan.rates);
-        let pool = BufferPool::new(MemoryBudget::new(plan.memory_bytes)).expect("memory");
+        let pool = BufferPool::new(MemoryBudget::between(plan.memory_floor_bytes, plan.memory_bytes))
+            .expect("memory");
         let prefetch = PrefetchConfig {
             read_timeout: TIMEOUT,
             small_object_bytes: 64 << 10,
@@ -312,8 +315,8 @@ impl SimMount {
         let write = WriteConfig {
             part_bytes: plan.part_bytes,
             least_part_bytes: plan.part_bytes,
-            memory_bytes: plan.memory_bytes / 2,
-            body_bytes: plan.memory_bytes / 2,
+            memory_bytes: plan.memory_floor_bytes / 2,
+            body_bytes: plan.memory_floor_bytes / 2,
             max_requests: 8,
             timeout: TIMEOUT,
             started_at: store.now(),
@@ -383,6 +386,7 @@ impl SimMount {
         // This brings the metrics up to date.
         drop(self.fs.registry().snapshot());
         let (fs, writer) = (self.fs.metrics(), self.writer.metrics());
+        let budget = self.pool.budget();
         let [files, folders] = self.kernel.leaks();
         let held = [
             ("open files", fs.open_files.get().saturating_sub(files)),
@@ -391,6 +395,7 @@ impl SimMount {
             // A file that the kernel does not know of may be a draft without a name.
             ("bytes of drafts", if files > 0 { 0 } else { writer.memory.get() }),
             ("waits for memory", self.pool.waiting()),
+            ("bytes beyond the memory limit", budget.used_bytes().saturating_sub(budget.limit_bytes())),
             ("bytes for the disk", self.disk.as_ref().map_or(0, |disk| disk.cache.held_bytes())),
         ];
         let held: Vec<String> = held

@@ -304,7 +304,7 @@ impl Player {
         let written = self.own().write(fd, text.as_bytes()).await;
         self.note(call, &written);
         let closed = self.own().close(fd).await;
-        if file == "prefetch" {
+        if file != "keep" {
             written.map_err(errno)?;
         }
         closed.map_err(errno)

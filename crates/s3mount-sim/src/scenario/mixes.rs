@@ -45,6 +45,8 @@ pub struct Mix {
     pub has_opaque_etags: bool,
     /// Whether mounts keep to rates.
     pub has_rates: bool,
+    /// Whether the limit of a mount's memory changes.
+    pub divides_memory: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -70,6 +72,7 @@ pub(super) const ONE: Mix = Mix {
     has_slow_lists: false,
     has_opaque_etags: false,
     has_rates: false,
+    divides_memory: false,
     off: None,
 };
 
@@ -78,6 +81,8 @@ const TAKEN_OVER: Mix = Mix { has_takeovers: true, ..ONE };
 const SPOOLED: Mix = Mix { has_spool: true, kinds: GOING_ON, ..TAKEN_OVER };
 
 const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
+
+const DIVIDED: Mix = Mix { divides_memory: true, is_long: true, ..ONE };
 
 const LISTED: Mix =
     Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
@@ -370,4 +375,8 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "rates, faults", weight: 1, has_rates: true, has_faults: true, ..ONE },
     Mix { name: "rates, folders, kills", weight: 1, has_rates: true, has_kills: true, ..IN_FOLDERS },
     Mix { name: "takeovers, spooled, folders", weight: 1, kinds: FOLDERS, has_folders: true, ..SPOOLED },
+    Mix { name: "divided", weight: 2, ..DIVIDED },
+    Mix { name: "divided, faults", weight: 1, has_faults: true, ..DIVIDED },
+    Mix { name: "divided, cached", weight: 1, kinds: READING, is_cached: true, ..DIVIDED },
+    Mix { name: "divided, takeovers", weight: 1, has_takeovers: true, ..DIVIDED },
 ];

@@ -18,6 +18,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
     for seed in 0..ORDERS {
         let plan = MountPlan {
             memory_bytes: 64 << 20,
+            memory_floor_bytes: 64 << 20,
             metadata_ttl,
             publishes_on_fsync: false,
             append_delay: Duration::ZERO,
