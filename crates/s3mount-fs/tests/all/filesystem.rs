@@ -258,7 +258,7 @@ async fn the_limit_of_the_memory_is_what_is_written_to_its_file() {
     };
     assert_eq!(shown().await, beginning(17, 48));
     let handle = fs.open(attr.ino).expect("a handle").handle;
-    let mut write = |text: &str| fs.write(handle, 0, text.as_bytes(), 1).map(|later| later.is_none());
+    let write = |text: &str| fs.write(handle, 0, text.as_bytes(), 1).map(|later| later.is_none());
     assert!(write(&format!("{}\n", mib(33))).expect("it is taken at once"));
     assert_eq!(shown().await, beginning(33, 32));
     assert_eq!(write("33MiB").expect_err("no number").errno(), libc::EINVAL);

@@ -293,7 +293,9 @@ fn readers_go_on_in_whatever_memory_is_left_to_them() {
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    // What is cached gives way, also if a small piece of it keeps a whole page.
+    // What is ahead of readers is theirs as long as it fits. What is cached gives way, also if a small piece of it keeps a
+    // whole page.
+    drop(readers);
     bed.prefetcher.set_memory_limit(16 * MIB);
     bed.settle();
     bed.wait_for_memory(16 * MIB);
