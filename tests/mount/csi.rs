@@ -184,11 +184,17 @@ impl Node {
 
     /// A call that shows the volume `id`, which is the whole bucket, to a pod.
     pub(crate) fn publishing(&self, id: &str, pod: &str) -> Publish {
+        self.publishing_with(id, pod, &["memory-limit=128MiB"])
+    }
+
+    /// As [`publishing`](Self::publishing), with these options of the mount.
+    pub(crate) fn publishing_with(&self, id: &str, pod: &str, options: &[&str]) -> Publish {
+        let flags = options.iter().map(|option| (*option).to_owned()).collect();
         Publish {
             volume_id: id.to_owned(),
             target_path: self.target(pod).display().to_string(),
             capability: Some(Capability {
-                mount: Some(Mount { flags: vec!["memory-limit=128MiB".to_owned()], group: String::new() }),
+                mount: Some(Mount { flags, group: String::new() }),
                 mode: Some(Mode { mode: WRITERS }),
             }),
             readonly: false,

@@ -23,6 +23,7 @@ mod crash;
 mod credentials;
 mod csi;
 mod csi_life;
+mod csi_memory;
 mod direct;
 mod directory_bucket;
 mod disk_cache;

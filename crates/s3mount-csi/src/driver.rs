@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync;
 use tonic::Status;
 
-use crate::mounts::{Conflict, Mounts};
+use crate::mounts::{Conflict, Mounts, NoRoom};
 use crate::protocol::{
     CONTROLLER_SERVICE, CapabilityKind, Flag, PluginCapabilities, PluginCapability, PluginInfo, Probed,
 };
@@ -83,9 +83,12 @@ impl Driver {
 
 /// What a caller hears of an error.
 fn status(error: &anyhow::Error) -> Status {
-    match error.downcast_ref::<Conflict>() {
-        Some(_) => Status::already_exists(format!("{error:#}")),
-        None => Status::internal(format!("{error:#}")),
+    let text = format!("{error:#}");
+    match (error.downcast_ref::<Conflict>(), error.downcast_ref::<NoRoom>()) {
+        (Some(_), _) => Status::already_exists(text),
+        (None, Some(NoRoom::Full(_))) => Status::resource_exhausted(text),
+        (None, Some(NoRoom::NotYet(_))) => Status::unavailable(text),
+        (None, None) => Status::internal(text),
     }
 }
 

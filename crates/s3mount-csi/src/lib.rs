@@ -17,6 +17,7 @@ mod node;
 mod programs;
 mod protocol;
 mod server;
+mod shares;
 mod volume;
 
 use std::io::{self, IsTerminal as _};
@@ -33,13 +34,16 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::driver::Driver;
 use self::host::Host;
-use self::mounts::Mounts;
+use self::mounts::{Mounts, NodeMemory};
 use self::programs::Programs;
 use self::volume::Defaults;
 
 /// How often daemons outside of the driver's container get its credentials anew. Kubernetes renews the tokens of service
 /// accounts some minutes before they end.
 const COPY_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often the memory of the node is divided anew. A mount that begins to read waits so long for more than its floor.
+const DIVIDE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The flags of `s3mount csi`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,6 +74,18 @@ pub struct CsiArgs {
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory_limit: Size,
 
+    /// Memory of all volumes of this node together, divided among them by use.
+    ///
+    /// A volume's --memory-limit is then this size, unless it names its own, and what it has of it changes each second: a
+    /// mount that reads has what the others do not use. Each has at least --memory-floor. A volume for which that is no
+    /// longer there is refused. Each daemon takes up to 64MiB beside it, and what --metadata-limit allows for names.
+    #[arg(long, value_name = "SIZE")]
+    node_memory: Option<Size>,
+
+    /// The part of --node-memory that each volume has in any case; half as much again if it is written.
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", requires = "node_memory")]
+    memory_floor: Size,
+
     /// Serve the metrics of all mounts over HTTP at this address and port, for Prometheus.
     ///
     /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics of each mount shows, with the labels mount, source and
@@ -94,7 +110,11 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     let dir = std::path::absolute(&args.state_dir).context("cannot find the folder of --state-dir")?;
     let host = Host::new(args.on_host)?;
     let (programs, is_new) = Programs::install(&host, &dir)?;
-    let mounts = Mounts::new(dir, host, programs, args.memory_limit)?;
+    let node_memory = args
+        .node_memory
+        .map(|bytes| NodeMemory::new(bytes, args.memory_floor, args.memory_limit))
+        .transpose()?;
+    let mounts = Mounts::new(dir, host, programs, (args.memory_limit, node_memory))?;
     mounts.tidy()?;
     let defaults = Defaults { lends_credentials: args.lend_credentials };
     let driver = Arc::new(Driver::new(args.node_id.clone(), defaults, mounts));
@@ -123,6 +143,9 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
             }
         }
     });
+    if args.node_memory.is_some() {
+        runtime.spawn(divide(driver.clone()));
+    }
     if let Some(address) = args.metrics_listen {
         let driver = driver.clone();
         metrics_server::listen(address, move || show(driver.clone()), runtime.handle())?;
@@ -140,6 +163,18 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     });
     runtime.shutdown_background();
     served
+}
+
+/// Divides the memory of the node among its mounts, as long as the driver lives.
+async fn divide(driver: Arc<Driver>) {
+    loop {
+        tokio::time::sleep(DIVIDE_PAUSE).await;
+        let driver = driver.clone();
+        let divided = tokio::task::spawn_blocking(move || driver.mounts.divide_memory());
+        if let Ok(Err(error)) = divided.await {
+            tracing::warn!("the memory of the node stays divided as it is: {error:#}");
+        }
+    }
 }
 
 /// The metrics of all mounts.

@@ -5,6 +5,7 @@
 //! that is killed between any two steps finds all that it has begun: a call that comes again goes on with it.
 
 mod asked;
+mod memory;
 mod record;
 
 use std::fs;
@@ -19,6 +20,7 @@ use s3mount_system::mounts::{self, MountedAt};
 
 use self::asked::Asked;
 pub(crate) use self::asked::{Answer, PATIENCE};
+pub(crate) use self::memory::{NoRoom, NodeMemory};
 pub(crate) use self::record::Conflict;
 use self::record::Record;
 use crate::credentials::{Credentials, Given};
@@ -52,6 +54,8 @@ pub(crate) struct Mounts {
     programs: Programs,
     /// `--memory-limit` of volumes that do not name one.
     memory_limit: Size,
+    /// The memory that all mounts have together, if it is bounded.
+    node_memory: Option<NodeMemory>,
     asked: Asked,
 }
 
@@ -60,10 +64,10 @@ impl Mounts {
         dir: PathBuf,
         host: Host,
         programs: Programs,
-        memory_limit: Size,
+        (memory_limit, node_memory): (Size, Option<NodeMemory>),
     ) -> anyhow::Result<Self> {
         host.run(|| files::private_folder(&dir.join(MOUNTS)))?;
-        Ok(Self { dir, host, programs, memory_limit, asked: Asked::default() })
+        Ok(Self { dir, host, programs, memory_limit, node_memory, asked: Asked::default() })
     }
 
     /// Runs `s3mount volume` with `args`, and returns what it prints.
@@ -143,10 +147,23 @@ impl Mounts {
         }
         let volume = record.volume();
         let mut flags = volume.flags.clone();
-        let memory_bytes = volume.memory_bytes.unwrap_or_else(|| {
-            flags.push(format!("--memory-limit={}", self.memory_limit.0));
-            self.memory_limit.0
-        });
+        let place = |memory| NodeMemory::place_for(memory, record, &self.asked, &|| self.mounted());
+        let place = self.node_memory.as_ref().map(place).transpose()?;
+        let (memory_bytes, floor) = match &self.node_memory {
+            Some(memory) => memory.limits(volume),
+            None => (volume.memory_bytes.unwrap_or(self.memory_limit.0), 0),
+        };
+        if volume.memory_bytes.is_none() {
+            flags.push(format!("--memory-limit={memory_bytes}"));
+        }
+        if self.node_memory.is_some() {
+            // The kernel lets nobody write to a mount that is read-only, not even a limit. Without a right, the daemon refuses
+            // all that changes the bucket.
+            if flags.iter().any(|flag| flag == "--read-only") {
+                flags.retain(|flag| flag != "--read-only" && !flag.starts_with("--allow"));
+            }
+            flags.push(format!("--memory-floor={floor}"));
+        }
         let group = match &self.host {
             Host::Here => None,
             Host::Namespaces(_) => {
@@ -156,6 +173,7 @@ impl Mounts {
         };
         let credentials = (&volume.credentials, record.dir());
         let mounted = self.programs.mount((&volume.source, &folder), &flags, credentials, group.as_ref());
+        drop(place);
         match mounted {
             // Another call has begun it before a driver was killed, and it is there now.
             Err(_) if mount_at(&folder)?.is_some() && !self.asked.is_dead(&folder)? => Ok(()),
@@ -267,6 +285,26 @@ impl Mounts {
                 asking.into_iter().filter_map(|thread| thread.join().ok()).collect()
             }))
         })
+    }
+
+    /// Divides the node's memory among the mounts, if it has a bound for all of them. Called once a second.
+    ///
+    /// # Errors
+    /// Those of listing the mounts.
+    pub(crate) fn divide_memory(&self) -> anyhow::Result<()> {
+        let Some(memory) = &self.node_memory else { return Ok(()) };
+        self.host.run(|| memory.divide(&self.asked, &|| self.mounted()).map(drop))
+    }
+
+    /// The records of all mounts that are there.
+    fn mounted(&self) -> anyhow::Result<Vec<Record>> {
+        let mut there = Vec::new();
+        for record in Record::all(&self.dir.join(MOUNTS))? {
+            if mount_at(&record.folder())?.is_some() {
+                there.push(record);
+            }
+        }
+        Ok(there)
     }
 
     /// How full the volume at `path` is. `None` if no mount is there.

@@ -22,7 +22,7 @@ const ATTRIBUTES: [&str; 7] =
 pub(crate) const FOR_CLAIM: &str = "madeForClaim";
 
 /// Flags that the driver gives by itself, or that have no meaning in a volume.
-const OWN_FLAGS: [&str; 16] = [
+const OWN_FLAGS: [&str; 17] = [
     "allow-other",
     "allow-root",
     "audit-log",
@@ -37,6 +37,7 @@ const OWN_FLAGS: [&str; 16] = [
     "log-directory",
     "log-file",
     "log-level",
+    "memory-floor",
     "options",
     "profile",
 ];

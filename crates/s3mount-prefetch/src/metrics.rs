@@ -61,7 +61,7 @@ metrics! {
         active_streams: Gauge = ("s3mount_active_streams", Count, Experimental),
         /// GETs in flight that nobody waited for when they were sent.
         gets_ahead: Gauge = ("s3mount_gets_ahead", Count, Experimental),
-        /// The value of `--memory-limit`.
+        /// The limit on the memory for object data: `--memory-limit`, or what it is now with `--memory-floor`.
         memory_limit: Gauge = ("s3mount_memory_limit_bytes", Bytes, Stable),
         /// How many bytes of `--memory-limit` are taken now.
         memory_used: Gauge = ("s3mount_memory_used_bytes", Bytes, Stable),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use nix::errno::Errno;
 use nix::sys::statvfs::{Statvfs, statvfs};
+
+use crate::shares::Use;
 
 /// How long a mount may take to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,11 +22,29 @@ const METRICS_PATIENCE: Duration = Duration::from_secs(5);
 /// A mount's own page of metrics.
 const METRICS: &str = ".s3mount/metrics";
 
+/// How long a mount may take to say how much memory it has: all of them are asked each second.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A mount's own file for its memory.
+const MEMORY: &str = ".s3mount/memory";
+
 /// What a mount answers to who asks how full it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Stats(Statvfs),
     Error(Errno),
+    /// Its daemon is gone, and no other will come.
+    Dead,
+    /// Its daemon is stopped, or hangs.
+    Silence,
+}
+
+/// What a mount answers to who asks about its memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MemoryAnswer {
+    Use(Use),
+    /// Its limit stays as it was when it was mounted.
+    Fixed,
     /// Its daemon is gone, and no other will come.
     Dead,
     /// Its daemon is stopped, or hangs.
@@ -67,6 +88,39 @@ impl Asked {
     /// The metrics of the mount at `folder`, as text of Prometheus, if it answers.
     pub(crate) fn metrics(&self, folder: &Path) -> Option<String> {
         self.ask(folder, METRICS_PATIENCE, |folder| fs::read_to_string(folder.join(METRICS)))?.ok()
+    }
+
+    /// What the mount at `folder` says of its memory. It says nothing while it has something else to answer: that may be
+    /// a limit which it has yet to take.
+    pub(crate) fn memory(&self, folder: &Path) -> MemoryAnswer {
+        if self.waiting().contains_key(folder) {
+            return MemoryAnswer::Silence;
+        }
+        let read = self.ask(folder, MEMORY_PATIENCE, |folder| fs::read(folder.join(MEMORY)));
+        match read.map(|read| read.map(|text| serde_json::from_slice(&text))) {
+            Some(Ok(Ok(shown))) => MemoryAnswer::Use(shown),
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => MemoryAnswer::Fixed,
+            Some(Err(error))
+                if matches!(
+                    Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+                    Errno::ENOTCONN | Errno::ECONNABORTED
+                ) =>
+            {
+                MemoryAnswer::Dead
+            }
+            Some(Ok(Err(_)) | Err(_)) | None => MemoryAnswer::Silence,
+        }
+    }
+
+    /// Tells the mount at `folder` its limit, in bytes. One that does not take it is asked again in a second.
+    pub(crate) fn set_memory(&self, folder: &Path, limit: u64) {
+        let told = self.ask(folder, MEMORY_PATIENCE, move |folder| {
+            let mut file = fs::File::options().write(true).open(folder.join(MEMORY))?;
+            file.write_all(limit.to_string().as_bytes())
+        });
+        if let Some(Err(error)) = told {
+            tracing::debug!(%error, folder = %folder.display(), "a mount does not take its memory limit");
+        }
     }
 
     fn ask<T: Send + 'static>(
