@@ -87,7 +87,7 @@ impl Names {
         Ok(kept(index, path, source_bucket))
     }
 
-    /// Builds the index into the file `path`, for lists that many mounts use. Returns how many names it has, and its
+    /// Builds the index into the new file `path`, for lists that many mounts use. Returns how many names it has, and its
     /// length in bytes.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Names {
         let keys = run.keys;
         let failed = || ListedError::of("write", path);
         run.file.as_file().sync_data().map_err(failed())?;
-        let file = run.file.persist(path).map_err(|error| failed()(error.error))?;
+        let file = run.file.persist_noclobber(path).map_err(|error| failed()(error.error))?;
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.set_permissions(readable).map_err(failed())?;
         Ok((keys, file.metadata().map_err(failed())?.len()))
@@ -108,6 +108,7 @@ impl Names {
     }
 
     fn run(&self, about: &str) -> Result<(crate::build::Run, Option<String>), ListedError> {
+        self.shelf.make()?;
         let scratch = self.shelf.dir();
         let Tables { tables, source_bucket } = Tables::of(&self.list, scratch)?;
         let (memory_bytes, threads, rows) = (self.memory_bytes, self.threads, &*self.rows);

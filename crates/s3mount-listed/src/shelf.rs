@@ -32,14 +32,18 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The indexes in the folder `dir`, which is made if it is missing. It is `now`.
+    /// The indexes in the folder `dir`, which need not be there. It is `now`.
+    pub fn new(dir: &Path, now: SystemTime) -> Self {
+        Self { dir: dir.to_owned(), now }
+    }
+
+    /// Makes the folder if it is missing.
     ///
     /// # Errors
-    /// If the folder can't be made.
-    pub fn new(dir: &Path, now: SystemTime) -> Result<Self, ListedError> {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(ListedError::of("make the folder", dir))?;
-        Ok(Self { dir: dir.to_owned(), now })
+    /// If it can't be made.
+    pub(crate) fn make(&self) -> Result<(), ListedError> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        made.map_err(ListedError::of("make the folder", &self.dir))
     }
 
     /// The folder.

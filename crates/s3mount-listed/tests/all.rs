@@ -30,7 +30,7 @@ async fn csv(client: &MemoryClient) -> Vec<u8> {
 fn names(list: List, folder: &TempDir) -> Names {
     Names {
         list,
-        shelf: Shelf::new(&folder.path().join("shelf"), SystemTime::UNIX_EPOCH).expect("a folder"),
+        shelf: Shelf::new(&folder.path().join("shelf"), SystemTime::UNIX_EPOCH),
         memory_bytes: 1 << 20,
         threads: NonZero::new(2).expect("it is not 0"),
         rows: Arc::default(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use s3mount_settings::flags::access::AccessArgs;
 use s3mount_settings::resolved::memory;
 use s3mount_settings::resolved::names::NamesFrom;
@@ -19,7 +19,7 @@ pub struct NamesArgs {
     #[arg(value_name = "LIST")]
     list: String,
 
-    /// File for the index. One that is there is replaced when the new one is complete.
+    /// New file for the index, in a folder that is there. Mounts may use the former one, so it gets another name.
     #[arg(value_name = "INDEX")]
     index: PathBuf,
 
@@ -34,7 +34,13 @@ pub struct NamesArgs {
 pub fn run(args: &NamesArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let index = std::path::absolute(&args.index)?;
+    ensure!(!args.index.starts_with("s3:"), "an index goes to a file, and {:?} is none", args.index);
+    ensure!(
+        index.symlink_metadata().is_err(),
+        "{index:?} is there, and mounts may use it; name a new file for the index"
+    );
     let folder = index.parent().context("INDEX is no file; name one")?;
+    ensure!(folder.is_dir(), "there is no folder {folder:?} for the index; make it, or name another file");
     // The store of a list on a disk is not asked.
     let bucket = args.list.strip_prefix("s3://").and_then(|rest| rest.split('/').next()).unwrap_or("none");
     let store = Store::new(bucket.to_owned(), &args.access)?;

@@ -28,6 +28,7 @@ const PATIENCE_US: u32 = 60_000_000;
 pub(super) fn find(from: &NamesFrom, config: &Config, runtime: &Handle) -> anyhow::Result<Named> {
     let names = from.names(SystemTime::now(), runtime)?;
     if let Some(named) = names.find().context("--names-from")? {
+        warn_if_empty(&named, from, config);
         tracing::info!(names = named.index.keys(), index = %named.path.display(), "the index of the list was found");
         return Ok(named);
     }
@@ -44,17 +45,29 @@ pub(super) fn find(from: &NamesFrom, config: &Config, runtime: &Handle) -> anyho
     let (count, bytes, took) = (named.index.keys(), named.index.bytes(), began.elapsed());
     tracing::info!(names = count, bytes, ?took, index = %named.path.display(), "the index of the list was built");
     s3mount_memory::trim_heap();
+    warn_if_empty(&named, from, config);
     if let Some(listed) = named.source_bucket.as_ref().filter(|bucket| **bucket != config.store.bucket) {
         let bucket = &config.store.bucket;
         let text = format!(
             "--names-from lists the bucket {listed:?}, and the mount is of {bucket:?}: objects that differ can't be read"
         );
-        tracing::warn!("{text}");
-        if !config.foreground {
-            terminal::notice(&format!("warning: {text}"));
-        }
+        warn(&text, config);
     }
     Ok(named)
+}
+
+/// A list without a name is mostly one whose making has failed.
+fn warn_if_empty(named: &Named, from: &NamesFrom, config: &Config) {
+    if named.index.keys() == 0 {
+        warn(&format!("--names-from: {} lists no object, so the mount is empty", from.shown()), config);
+    }
+}
+
+fn warn(text: &str, config: &Config) {
+    tracing::warn!("{text}");
+    if !config.foreground {
+        terminal::notice(&format!("warning: {text}"));
+    }
 }
 
 /// The index that the daemon before has used. The list may be gone, or another one by now: neither is looked at, unless

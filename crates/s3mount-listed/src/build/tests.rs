@@ -20,7 +20,7 @@ const ETAG: &str = "d41d8cd98f00b204e9800998ecf8427e";
 fn names(list: &Path, shelf: &Path) -> Names {
     Names {
         list: List::File(list.to_owned()),
-        shelf: Shelf::new(shelf, SystemTime::UNIX_EPOCH).expect("a folder"),
+        shelf: Shelf::new(shelf, SystemTime::UNIX_EPOCH),
         memory_bytes: 300,
         threads: NonZero::new(3).expect("it is not 0"),
         rows: Arc::default(),

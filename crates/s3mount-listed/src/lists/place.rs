@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use futures::stream::TryStreamExt as _;
 use s3mount_bucket::Bucket;
@@ -138,7 +138,10 @@ impl List {
         let name = data_key.rsplit('/').next().unwrap_or(data_key);
         let folder = path.parent().unwrap_or(Path::new("/"));
         let near = [folder.join(name), folder.join("../data").join(name)];
-        let mut places = path.ancestors().skip(1).map(|above| above.join(data_key)).chain(near);
+        // A key leads to nothing beside these folders.
+        let is_plain = Path::new(data_key).components().all(|part| matches!(part, Component::Normal(_)));
+        let above = path.ancestors().skip(1).filter(|_| is_plain).map(|above| above.join(data_key));
+        let mut places = above.chain(near);
         places.find(|place| place.is_file()).map(Self::File).ok_or_else(|| {
             let what = format!(
                 "its data file {name} is neither beside it nor in ../data; copy the folder of the inventory as a whole, \

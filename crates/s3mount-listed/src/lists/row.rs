@@ -34,7 +34,8 @@ pub(crate) fn encode(key: &str, version: Version<'_>, bytes: &mut Vec<u8>) -> Re
 
 /// Reads the size of an object, in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("the size is {text:?}, which is no number of bytes"))
+    let size = text.parse().ok().filter(|size| i64::try_from(*size).is_ok());
+    size.ok_or_else(|| format!("the size is {text:?}, which is no number of bytes that a file may have"))
 }
 
 /// Reads whether something is so.

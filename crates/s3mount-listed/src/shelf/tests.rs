@@ -13,7 +13,7 @@ fn names(list: &Path, shelf: &Path, now_s: u64) -> Names {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now_s);
     Names {
         list: List::File(list.to_owned()),
-        shelf: Shelf::new(shelf, now).expect("a folder"),
+        shelf: Shelf::new(shelf, now),
         memory_bytes: 1 << 20,
         threads: NonZero::new(1).expect("it is not 0"),
         rows: Arc::default(),
@@ -97,7 +97,7 @@ fn indexes_that_nobody_uses_are_removed_but_the_last() {
     let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     File::open(&unfinished).expect("a file").set_modified(time(1)).expect("its time");
     File::open(&young).expect("a file").set_modified(time(now - 1)).expect("its time");
-    Shelf::new(&shelf, time(now)).expect("a folder").clear();
+    Shelf::new(&shelf, time(now)).clear();
     assert!(used.path.exists() && has(&used, "0"));
     let left: Vec<_> = paths.iter().map(|path| path.exists()).collect();
     assert_eq!(left, [vec![false; 2], vec![true; MOST_UNUSED]].concat());

@@ -111,7 +111,7 @@ impl NamesFrom {
         };
         Ok(Names {
             list,
-            shelf: Shelf::new(&self.dir, now)?,
+            shelf: Shelf::new(&self.dir, now),
             memory_bytes: usize::try_from(self.memory_bytes)?,
             threads: NonZero::new(self.threads).unwrap_or(NonZero::<usize>::MIN),
             rows: Arc::new(AtomicU64::new(0)),
