@@ -40,7 +40,6 @@ mod kept_beside;
 mod late_writes;
 mod left_behind;
 mod lifecycle;
-mod listed;
 mod loader;
 mod machines;
 mod many_readers;

@@ -16,7 +16,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-csi",
             "s3mount-fs",
             "s3mount-fuse",
-            "s3mount-listed",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-prefetch",
@@ -57,7 +56,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-csi", &["s3mount-settings", "s3mount-system"]),
-    ("s3mount-listed", &["s3mount-bucket", "s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),
@@ -70,7 +68,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
-            "s3mount-listed",
             "s3mount-memory",
             "s3mount-object",
             "s3mount-prefetch",
@@ -103,7 +100,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
-            "s3mount-listed",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-object",
@@ -123,7 +119,6 @@ const OWNERS: &[(&str, &str)] = &[
     ("fuser", "s3mount-fuse"),
     ("mountpoint-s3-crt", "s3mount-crt"),
     ("mountpoint-s3-crt-sys", "s3mount-crt"),
-    ("parquet", "s3mount-listed"),
 ];
 
 /// The crates of the command line that read the environment, and the test kit.

@@ -45,8 +45,6 @@ pub struct FsConfig {
     pub direct_auto: Option<PageCacheBytes>,
     /// Whether objects may be written, so that listings must not be kept for later mounts.
     pub allows_writes: bool,
-    /// Whether the names are the bucket's own, so that listings may be kept for later mounts.
-    pub keeps_listings: bool,
     /// The time after which a request for metadata fails, including its retries.
     pub timeout: Duration,
 }
@@ -73,7 +71,6 @@ impl Default for FsConfig {
             direct_io: GlobSet::empty(),
             direct_auto: None,
             allows_writes: false,
-            keeps_listings: true,
             timeout: minute,
         }
     }

@@ -99,7 +99,7 @@ impl Filesystem {
         runtime: &Handle,
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
-        let names = prefetcher.disk().filter(|_| config.keeps_listings).and_then(DiskCache::names);
+        let names = prefetcher.disk().and_then(DiskCache::names);
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);

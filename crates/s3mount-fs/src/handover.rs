@@ -38,7 +38,6 @@ pub(crate) mod spooled;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use s3mount_object::ObjectId;
@@ -49,9 +48,9 @@ pub use self::error::HandoverError;
 pub use self::left::Left;
 use self::log::{Key, Log, Said};
 use self::record::{
-    APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, MODE, ModeRecord, NAMES, NODE,
-    NodeRecord, OPEN, OPEN_FOLDER, OpenAs, OpenFolderRecord, OpenRecord, REGION, REPEATED, Record,
-    RepeatedRecord, SESSION, SETTINGS, WRITTEN,
+    APPEND, AppendRecord, KnownNode, LOCAL_FOLDER, LocalFolderRecord, MODE, ModeRecord, NODE, NodeRecord,
+    OPEN, OPEN_FOLDER, OpenAs, OpenFolderRecord, OpenRecord, REGION, REPEATED, Record, RepeatedRecord,
+    SESSION, SETTINGS, WRITTEN,
 };
 pub use self::spooled::SpoolKeeper;
 use self::spooled::Spooled;
@@ -190,8 +189,7 @@ impl Handover {
                 log.reseed(seed, false)?;
                 // These were written first, and do not change.
                 records.retain(|record| {
-                    use Record::{Names, Region, Session, Settings};
-                    matches!(record, Session(_) | Settings(_) | Region(_) | Names(_))
+                    matches!(record, Record::Session(_) | Record::Settings(_) | Record::Region(_))
                 });
             }
         }
@@ -214,7 +212,6 @@ impl Handover {
                 Record::Session(_)
                 | Record::Settings(_)
                 | Record::Region(_)
-                | Record::Names(_)
                 | Record::Spool(..)
                 | Record::SpoolRange(..)
                 | Record::Append(_)
@@ -272,11 +269,6 @@ impl Handover {
     /// Notes the region of the bucket.
     pub fn set_region(&self, region: &str) {
         self.lock().put((REGION, 0), region.as_bytes());
-    }
-
-    /// Notes the index that the names are from.
-    pub fn set_names(&self, path: &Path) {
-        self.lock().put((NAMES, 0), path.as_os_str().as_encoded_bytes());
     }
 
     /// Whether a file of the inode is open.

@@ -8,7 +8,6 @@ pub mod environment;
 pub(crate) mod globs;
 pub mod journal;
 pub mod memory;
-pub mod names;
 pub(crate) mod place;
 pub mod profile;
 pub(crate) mod shared_cache;
@@ -30,7 +29,6 @@ use s3mount_prefetch::KeyFilter;
 use s3mount_system::threads::EventLoops;
 
 use self::globs::globs;
-use self::names::NamesFrom;
 use self::shared_cache::SharedCache;
 use self::store::Store;
 use self::target::Target;
@@ -111,8 +109,6 @@ pub struct Config {
     pub threads: usize,
     /// The event loops of the clients.
     pub event_loops: EventLoops,
-    /// The list that the names are taken from, if there is one.
-    pub names_from: Option<NamesFrom>,
     /// How long a name and its attributes are believed.
     pub metadata_ttl: MetadataTtl,
     /// How long it is believed that a name is absent.
@@ -157,7 +153,7 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// The time for which `--immutable` and `--names-from` believe a listing.
+/// The time for which `--immutable` believes a listing.
 const FOR_EVER: MetadataTtl = MetadataTtl::Indefinite;
 
 impl Config {
@@ -182,11 +178,6 @@ impl Config {
         target.check_flags(&[("--noexec", args.noexec), ("--nonempty", args.nonempty)])?;
         let cache = cache::disk(args, &store, target.dir(), memory_limit_bytes, part_bytes)?;
         let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
-        let names_from = names::names_from(args, &store, memory_limit_bytes, threads)?;
-        let (metadata_ttl, negative_metadata_ttl) = match args.immutable || names_from.is_some() {
-            true => (FOR_EVER, FOR_EVER),
-            false => (args.metadata_ttl.0, args.negative_metadata_ttl.0),
-        };
         let kept = KeyFilter::new(
             &source.prefix,
             globs("--cache-include", &args.cache_include)?,
@@ -227,9 +218,8 @@ impl Config {
             max_request_rate: args.max_request_rate,
             threads,
             event_loops,
-            names_from,
-            metadata_ttl,
-            negative_metadata_ttl,
+            metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl.0 },
+            negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl.0 },
             metadata_limit_bytes,
             inode_limit: memory::inodes(),
             cache,

@@ -4,17 +4,18 @@
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
+use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, Writes};
 use s3mount_fuse::Mount;
-use s3mount_listed::ListedClient;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{Prefetcher, Tiers};
+use s3mount_settings::flags::mount::Verify;
 use s3mount_settings::resolved::{self, Config};
 use s3mount_shared::SharedTier;
 use s3mount_system::connections::connections;
@@ -28,20 +29,22 @@ use super::asked::{Ending, Signals, wait};
 use super::audit_log::AuditLog;
 use super::checks::Given;
 use super::conditions::Question;
-use super::connect;
 use super::control_socket::ControlSocket;
 use super::holder;
 use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
 use super::layers::{beside_pool, fs_config, fuse_config, prefetch_config, rates, write_config};
 use super::manager;
-use super::names;
 use super::otlp::Exporter;
 use super::taking_down::take_down;
 use super::warden;
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How soon a daemon that goes on with a mount tries again to make a client of its store, and how often it is looked
+/// whether it is asked to end meanwhile.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
@@ -80,16 +83,10 @@ pub(crate) fn mount(
         tracing::warn!("{note}");
     }
     let is_taken = taken.is_some();
-    let names_from = config.names_from.as_ref();
-    let named = names_from.map(|from| match &taken {
-        Some((_, left, _)) => names::again(from, left, runtime.handle()),
-        None => names::find(from, config, runtime.handle()),
-    });
-    let named = named.transpose()?;
     let region = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
     let client = match is_taken {
-        true => runtime.block_on(connect::again(config, region))?,
-        false => runtime.block_on(connect::first(config, named.as_ref().map(|named| &*named.index)))?,
+        true => runtime.block_on(connect_again(config, region))?,
+        false => runtime.block_on(connect(config))?,
     };
     let region = client.region().to_owned();
     let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
@@ -100,23 +97,18 @@ pub(crate) fn mount(
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
     let bucket = WritableBucket::new(measured.clone(), connections).with_rates(rates(config));
-    let names_path = named.as_ref().map(|named| named.path.clone());
-    let (reads, names): (Bucket, Bucket) = match named {
-        // Requests are counted behind it: those that are sent. What the index answers keeps to no rate.
-        Some(named) => {
-            let listed = Arc::new(ListedClient::new(named, measured.clone()));
-            let reads: Bucket = Bucket::new(listed.clone(), connections);
-            (reads.with_rates(rates(config)), Bucket::new(listed, connections))
-        }
-        None => (bucket.reader(), bucket.reader()),
-    };
-    let shared = shared_tier(config, &runtime, reads.clone(), &pool)?;
+    let shared = shared_tier(config, &runtime, bucket.reader(), &pool)?;
     let tiers = Tiers { disk, shared, kept: config.kept.clone() };
-    let prefetch = prefetch_config(config);
-    let prefetcher = Prefetcher::with_tiers(reads, pool.clone(), tiers, prefetch, runtime.handle());
+    let prefetcher = Prefetcher::with_tiers(
+        bucket.reader(),
+        pool.clone(),
+        tiers,
+        prefetch_config(config),
+        runtime.handle(),
+    );
     let mounted_at = taken.as_ref().map_or_else(SystemTime::now, |(_, _, session)| session.mounted_at);
     let fs_config = FsConfig { mounted_at, ..fs_config(config) };
-    let mut fs = Filesystem::new(names, prefetcher.clone(), fs_config, runtime.handle());
+    let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config, runtime.handle());
     let (mut handover, mut state, mut left) = (None, None, None);
     if let Some((kept, before, session)) = taken {
         (handover, left) = (Some(kept), Some((before, session)));
@@ -131,9 +123,6 @@ pub(crate) fn mount(
         // That of a multi-region access point stands for all of them.
         if region != "*" {
             handover.set_region(&region);
-        }
-        if let Some(path) = &names_path {
-            handover.set_names(path);
         }
         let has_spool = config.writes.as_ref().is_some_and(|writes| writes.spool.is_some());
         if let Some(keeper) = keeper.filter(|_| has_spool) {
@@ -313,6 +302,60 @@ fn register_process(registry: &Registry) {
     let metrics = Arc::new(DaemonMetrics::default());
     let shown = metrics.clone();
     registry.add(metrics, move || shown.connections.set_len(connections()));
+}
+
+async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
+    let Config { store, prefix, .. } = config;
+    let (client, page) = store.connect(crt_config(config)?, prefix, 1).await?;
+    if page.objects.is_empty() && !prefix.is_empty() {
+        let bucket = &store.bucket;
+        // The notice is for the user who waits, the log line for somebody who reads the log later.
+        let text =
+            format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty");
+        tracing::warn!("{text}");
+        if !config.foreground {
+            terminal::notice(&format!("warning: {text}"));
+        }
+    }
+    Ok(Arc::new(client))
+}
+
+fn crt_config(config: &Config) -> anyhow::Result<CrtConfig> {
+    Ok(CrtConfig {
+        verify: config.verify != Verify::Never,
+        event_loops: config.event_loops.source,
+        ..config.store.crt_config(config.max_connections)?
+    })
+}
+
+/// Makes a client for a mount that a daemon before has served. The store need not answer yet: programs that use the mount
+/// wait for this daemon, and can't even be killed until it answers their last FLUSH.
+///
+/// # Errors
+/// Why there is none, once this daemon is asked to end.
+async fn connect_again(config: &Config, region: Option<String>) -> anyhow::Result<Arc<CrtClient>> {
+    let mut pause = RETRY_PAUSE;
+    loop {
+        let client = || {
+            let crt = CrtConfig { region: region.clone(), ..crt_config(config)? };
+            CrtClient::new(crt).map_err(|error| resolved::store::explain(&config.store, error))
+        };
+        // Without the region, the store has to say it.
+        let client = if region.is_some() { client().map(Arc::new) } else { connect(config).await };
+        let error = match client {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        tracing::error!("the mount waits for its store: {error:#}");
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if holder::is_asked_to_end()? {
+                return Err(error.context("asked to end while the mount waited for its store"));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
 }
 
 /// Says of a mount whose kernel sends no request again what it does not survive.

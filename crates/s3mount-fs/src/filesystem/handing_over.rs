@@ -101,7 +101,7 @@ impl Filesystem {
         let mut appends = Vec::new();
         for record in std::mem::take(&mut left.records) {
             match record {
-                Record::Session(_) | Record::Settings(_) | Record::Region(_) | Record::Names(_) => {}
+                Record::Session(_) | Record::Settings(_) | Record::Region(_) => {}
                 Record::Spool(..) | Record::SpoolRange(..) => {}
                 Record::Append(append) => appends.push(append),
                 Record::Written(_, hash) => {

@@ -1,9 +1,6 @@
 //! What the daemon before has left.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use s3mount_write::SpoolBytes;
@@ -40,14 +37,6 @@ impl Left {
     pub fn region(&self) -> Option<&str> {
         self.records.iter().find_map(|record| match record {
             Record::Region(region) => Some(&**region),
-            _ => None,
-        })
-    }
-
-    /// The path of the index that the names are from, if they are from a list.
-    pub fn names(&self) -> Option<&Path> {
-        self.records.iter().find_map(|record| match record {
-            Record::Names(path) => Some(Path::new(OsStr::from_bytes(path))),
             _ => None,
         })
     }

@@ -173,8 +173,6 @@ pub(crate) enum Record {
     Settings(Vec<u8>),
     /// The region of the bucket: the next daemon need not ask the store for it.
     Region(Box<str>),
-    /// The path of the index that the names are from, in its bytes.
-    Names(Vec<u8>),
     Node(InodeNo, NodeRecord),
     Open(FileHandle, OpenRecord),
     OpenFolder(FileHandle, OpenFolderRecord),
@@ -203,7 +201,6 @@ pub(super) const REPEATED: u8 = 10;
 pub(super) const WRITTEN: u8 = 11;
 pub(super) const MODE: u8 = 12;
 pub(super) const REGION: u8 = 13;
-pub(super) const NAMES: u8 = 14;
 
 const FOLDER: u8 = 0;
 const VERSION: u8 = 1;
@@ -434,7 +431,6 @@ impl Record {
             SESSION => Record::Session(bytes.to_vec()),
             SETTINGS => Record::Settings(bytes.to_vec()),
             REGION => Record::Region(std::str::from_utf8(bytes).map_err(|_| HandoverError::NoRecord)?.into()),
-            NAMES => Record::Names(bytes.to_vec()),
             NODE => Record::Node(InodeNo(id), NodeRecord::read(bytes)?),
             OPEN => Record::Open(FileHandle(id), OpenRecord::read(bytes)?),
             OPEN_FOLDER => Record::OpenFolder(FileHandle(id), OpenFolderRecord::read(bytes)?),

@@ -274,16 +274,6 @@ pub struct MountArgs {
     #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
-    /// Take the names from this list, and send no request for them.
-    ///
-    /// A file, or s3://BUCKET/KEY: the manifest.json of an S3 Inventory (CSV or Parquet); a .csv, .tsv or .parquet with key,
-    /// size and ETag; or an index that `s3mount names` has made. The list is the truth for as long as the mount lives:
-    /// what is not in it does not exist, and what has changed since can't be read (ESTALE). An index of the list is
-    /// built first, and later mounts find it: in the first folder of --cache, else in $XDG_CACHE_HOME/s3mount/names,
-    /// /var/cache/s3mount/names (root) or ~/.cache/s3mount/names. See docs/LISTS.md.
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
-    pub(crate) names_from: Option<String>,
-
     /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
     /// machine's or the cgroup's].
     ///
