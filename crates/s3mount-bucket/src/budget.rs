@@ -50,8 +50,7 @@ impl RetryBudget {
     }
 
     /// Notes that the client has retried `repeated` requests by itself so far. They were retries like any others. It
-    /// took them without asking, so other retries wait until these are earned.
-    /// Returns how many of them are new.
+    /// took them without asking, so other retries wait until these are earned. Returns how many of them are new.
     pub(crate) fn note_repeated(&self, repeated: u64) -> u64 {
         if repeated <= self.repeated.load(Ordering::Relaxed) {
             return 0;

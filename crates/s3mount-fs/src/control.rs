@@ -60,6 +60,11 @@ impl Control {
         FILES.into_iter().find(|(file, _)| *file == name).map(|(_, control)| control)
     }
 
+    /// Whether a mount has the file. `has_memory` says whether the limit on its memory may change.
+    pub(crate) fn is_there(self, has_memory: bool) -> bool {
+        self != Self::Memory || has_memory
+    }
+
     pub(crate) fn ino(self) -> InodeNo {
         InodeNo(match self {
             Control::Folder => 2,

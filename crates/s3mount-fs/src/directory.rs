@@ -191,8 +191,7 @@ impl Directories {
         let mut entries: Vec<_> = (0..).zip(dots).skip(first).map(entry).collect();
         let first = first.saturating_sub(DOTS);
         if Control::of(open.ino).is_some() {
-            let files =
-                control::FILES.into_iter().filter(|(_, file)| *file != Control::Memory || self.has_memory);
+            let files = control::FILES.into_iter().filter(|(_, file)| file.is_there(self.has_memory));
             let files = files.map(|(name, file)| (name, file.kind(), Some(file.ino())));
             entries.extend((DOTS..).zip(files).skip(first).map(entry));
             return Ok(entries);

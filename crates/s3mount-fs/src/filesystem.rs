@@ -147,7 +147,8 @@ impl Filesystem {
     /// `NotFound`, `NotDirectory`, or an error of the store.
     pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
         if Control::of(parent) == Some(Control::Folder) {
-            let file = Control::named(name).filter(|file| self.has_own(*file));
+            let has_memory = self.prefetcher.budget().is_adjustable();
+            let file = Control::named(name).filter(|file| file.is_there(has_memory));
             return file.map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
         }
         let mut prefix = self.inodes.prefix(parent)?;
@@ -203,11 +204,6 @@ impl Filesystem {
     /// The entry of one of the daemon's own files. Such a file never changes its number.
     fn control_entry(&self, control: Control) -> Entry {
         Entry { attr: self.control_attr(control), name_ttl: OWN_NAMES_TTL }
-    }
-
-    /// Whether the mount has one of the daemon's own files.
-    fn has_own(&self, file: Control) -> bool {
-        file != Control::Memory || self.prefetcher.budget().is_adjustable()
     }
 
     fn control_attr(&self, control: Control) -> Attr {

@@ -32,3 +32,8 @@ impl Sequence {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 }
+
+/// The ETag number `number` of a store whose ETags say nothing of the bytes, without its quotes.
+pub(crate) fn opaque_tag(number: u64) -> String {
+    format!("{:016x}{:016x}", mix(number), mix(!number))
+}

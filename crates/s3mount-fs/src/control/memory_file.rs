@@ -2,8 +2,6 @@
 //!
 //! All numbers are those of the command line: with the part of `--memory-limit` that is not the pool's.
 
-use std::fmt::Write as _;
-
 use s3mount_prefetch::MemoryView;
 
 /// The text of the file, of which `beside_bytes` are not the pool's.
@@ -17,13 +15,7 @@ pub(crate) fn show(view: &MemoryView, beside_bytes: u64) -> String {
         ("waiting", view.waiting_bytes),
         ("most_used", view.peak_bytes + beside_bytes),
     ];
-    let mut text = String::from("{");
-    for (name, bytes) in numbers {
-        let comma = if text.len() > 1 { ", " } else { "" };
-        // Writing to a string can't fail.
-        let _ = write!(text, "{comma}\"{name}\": {bytes}");
-    }
-    text + "}\n"
+    format!("{{{}}}\n", numbers.map(|(name, bytes)| format!("\"{name}\": {bytes}")).join(", "))
 }
 
 /// The limit of the pool that a WRITE asks for, in bytes: one number, of which `beside_bytes` are not the pool's.

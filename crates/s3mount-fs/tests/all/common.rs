@@ -15,10 +15,7 @@ use tokio::runtime::Handle;
 /// As [`mount`], with 16 MiB of memory to begin with, and up to 64 MiB.
 pub(crate) fn divided(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
     let pool = BufferPool::new(MemoryBudget::between(16 << 20, 64 << 20)).expect("a pool");
-    let prefetcher = Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current());
-    let mut config = FsConfig::default();
-    change(&mut config);
-    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
+    over(client, Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current()), change)
 }
 
 /// Readers of `store` with 64 MiB of memory, that send no second GETs.
@@ -30,10 +27,18 @@ pub(crate) fn prefetcher(store: impl Into<Bucket>) -> Prefetcher {
 
 /// A filesystem over the whole bucket, with the settings that `change` has changed.
 pub(crate) fn mount(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
+    over(client, prefetcher(client.clone()), change)
+}
+
+fn over(
+    client: &Arc<MemoryClient>,
+    prefetcher: Prefetcher,
+    change: impl FnOnce(&mut FsConfig),
+) -> Arc<Filesystem> {
     let mut config =
         FsConfig { metadata_ttl: MetadataTtl::For(Duration::from_secs(60)), ..FsConfig::default() };
     change(&mut config);
-    Arc::new(Filesystem::new(client.clone(), prefetcher(client.clone()), config, &Handle::current()))
+    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }
 
 /// A bucket with these keys. The content of each object is its key.

@@ -104,6 +104,12 @@ impl AheadCounts {
     }
 }
 
+/// How many reservations for connections may be made of a limit: for half of it.
+fn most_paid(limit_bytes: u64) -> usize {
+    let most = limit_bytes / 2 / (PAID_AT_ONCE as u64 * CONNECTION_BYTES);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
 impl AheadCounts {
     /// The GETs whose connection is free or charged.
     fn covered(&self) -> usize {
@@ -115,7 +121,7 @@ impl AheadCounts {
     fn pay(&mut self, budget: &MemoryBudget) -> bool {
         if self.running >= self.covered() {
             let (bytes, limit) = (PAID_AT_ONCE as u64 * CONNECTION_BYTES, budget.limit_bytes());
-            let is_within = (self.paid.len() as u64 + 1) * bytes <= limit / 2;
+            let is_within = self.paid.len() < most_paid(limit);
             self.paid.extend(is_within.then(|| budget.try_reserve(bytes, limit / 8)).flatten());
         }
         self.running < self.covered()
@@ -124,8 +130,7 @@ impl AheadCounts {
     /// Pays no longer for connections beyond what they may take of the limit of now. Until the GETs on them have ended,
     /// which is soon, they are not paid for.
     fn fit(&mut self, limit_bytes: u64) {
-        let most = limit_bytes / 2 / (PAID_AT_ONCE as u64 * CONNECTION_BYTES);
-        self.paid.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        self.paid.truncate(most_paid(limit_bytes));
     }
 
     fn tick(&mut self) {

@@ -225,8 +225,8 @@ pub struct MountArgs {
 
     /// Read no more than this many bytes a second from the store, so that others have room.
     ///
-    /// At least 1MiB. A request waits first, and then comes at once. Reads then take as long as over a link of that rate, and fail after --read-timeout as there. Bytes
-    /// from a cache on a disk or from --shared-cache do not count.
+    /// At least 1MiB. A request waits first, and then comes at once. Reads then take as long as over a link of that rate,
+    /// and fail after --read-timeout as there. Bytes from a cache on a disk or from --shared-cache do not count.
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = RESOURCES, hide_short_help = true)]
     pub(crate) max_read_rate: Option<Size>,
 

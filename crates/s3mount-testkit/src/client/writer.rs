@@ -15,7 +15,7 @@ use s3mount_object::{
 
 use super::{BucketState, MemoryClient, meta};
 use crate::object::{Content, Object, now, tag};
-use crate::random::mix;
+use crate::random::opaque_tag;
 use crate::sums::{Kept, Sum, Value};
 use crate::uploads::{MAX_PART, Named, Part, Refused, Upload, Whole, check_condition, precondition_failed};
 
@@ -68,10 +68,10 @@ impl BucketState {
     pub(super) fn tagged(&mut self, object: Object) -> Object {
         let Some(given) = &mut self.opaque_etags else { return object };
         *given += 1;
-        let (high, low) = (mix(*given), mix(!*given));
+        let tag = opaque_tag(*given);
         // That of an upload ends with the number of its parts.
         let parts = object.etag.trim_matches('"').split_once('-').map(|(_, parts)| format!("-{parts}"));
-        Object { etag: format!("\"{high:016x}{low:016x}{}\"", parts.unwrap_or_default()), ..object }
+        Object { etag: format!("\"{tag}{}\"", parts.unwrap_or_default()), ..object }
     }
 
     /// The version that a copy is made of.

@@ -9,7 +9,7 @@ use s3mount_object::ChecksumAlgorithm;
 use tokio::sync::Notify;
 
 use crate::object::Object;
-use crate::random::mix;
+use crate::random::opaque_tag;
 use crate::server::fault::Faults;
 use crate::server::sessions::{Sessions, is_directory_bucket};
 use crate::server::shape::{Copies, Limiter, Shape};
@@ -98,8 +98,7 @@ impl Shared {
     /// A tag that no other bytes have, nor the same bytes a second time. S3 gives such tags to objects that it
     /// encrypts with KMS keys.
     pub(crate) fn opaque_tag(&self) -> String {
-        let number = self.tags.fetch_add(1, Ordering::Relaxed);
-        format!("{:016x}{:016x}", mix(number), mix(!number))
+        opaque_tag(self.tags.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn shape(&self) -> Shape {
