@@ -28,6 +28,6 @@ pub use definition::{Definition, MetricKind, Stability, Unit, bounds};
 pub use instrument::{Counter, Distribution, Family, Gauge, Histogram, Instrument, Number, Total, Value};
 pub use label::{Label, Labels, Names};
 pub use name::{Key, Name};
-pub use recorder::{CallEvent, Event, Listener, Recorder, RequestEvent};
+pub use recorder::{CallEvent, ChangeEvent, Event, Listener, Recorder, RequestEvent};
 pub use registry::{Group, Registry, Sample, Snapshot};
 pub use show::{json_string, markdown};

@@ -60,6 +60,21 @@ pub struct CallEvent {
     pub failed: bool,
 }
 
+/// A change of an object of which the store has told.
+#[derive(Clone, Debug)]
+pub struct ChangeEvent {
+    /// `written`, or `gone`.
+    pub change: &'static str,
+    /// The key of the object.
+    pub key: Arc<str>,
+    /// The length in bytes, if the store has told it.
+    pub size: Option<u64>,
+    /// The `ETag` without quotes, if the store has told it.
+    pub etag: Option<Arc<str>>,
+    /// When it happened, as the store has told it: text as of RFC 3339.
+    pub time: Arc<str>,
+}
+
 /// Something that has happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -67,6 +82,8 @@ pub enum Event {
     Request(RequestEvent),
     /// A call of a program.
     Call(CallEvent),
+    /// A change of an object.
+    Change(ChangeEvent),
 }
 
 /// The events that wait for one listener.
@@ -132,7 +149,7 @@ pub struct Listener {
     began: Instant,
     buffer: Arc<Mutex<Buffer>>,
     /// Lines that did not fit what was asked for last.
-    text: Mutex<String>,
+    text: Mutex<Vec<u8>>,
 }
 
 impl Listener {
@@ -147,16 +164,16 @@ impl Listener {
                 (buffer.events.pop_front(), std::mem::take(&mut buffer.lost))
             };
             if lost > 0 {
-                let _ = writeln!(text, "{{\"event\":\"lost\",\"count\":{lost}}}");
+                text.extend_from_slice(format!("{{\"event\":\"lost\",\"count\":{lost}}}\n").as_bytes());
             }
             match event {
-                Some(event) => self.write(&mut text, &event, &key_of),
+                Some(event) => text.extend_from_slice(self.line(&event, &key_of).as_bytes()),
                 None => break,
             }
         }
-        let end = floor(&text, max_bytes);
+        let end = text.len().min(max_bytes);
         let rest = text.split_off(end);
-        std::mem::replace(&mut *text, rest).into_bytes()
+        std::mem::replace(&mut *text, rest)
     }
 
     /// Microseconds from the beginning of the recording on. They are negative for what began before.
@@ -167,7 +184,9 @@ impl Listener {
         }
     }
 
-    fn write(&self, text: &mut String, event: &Event, key_of: impl Fn(u64) -> Option<Arc<str>>) {
+    /// The line of an event. It is empty for a call that is left out.
+    fn line(&self, event: &Event, key_of: impl Fn(u64) -> Option<Arc<str>>) -> String {
+        let mut text = String::new();
         // A String takes all that is written.
         let _ = match event {
             Event::Request(request) => {
@@ -183,7 +202,7 @@ impl Listener {
                 )
             }
             Event::Call(CallEvent { operation, pid, inode, start, len, began, took, failed }) => {
-                let Some(key) = key_of(*inode) else { return };
+                let Some(key) = key_of(*inode) else { return text };
                 writeln!(
                     text,
                     "{{\"event\":\"call\",\"operation\":\"{operation}\",\"pid\":{pid},\"key\":{},\
@@ -193,7 +212,19 @@ impl Listener {
                     took.as_micros()
                 )
             }
+            Event::Change(ChangeEvent { change, key, size, etag, time }) => {
+                let size = size.map_or("null".to_owned(), |size| size.to_string());
+                let etag = etag.as_ref().map_or("null".to_owned(), |etag| json_string(etag));
+                writeln!(
+                    text,
+                    "{{\"event\":\"change\",\"change\":\"{change}\",\"key\":{},\"size\":{size},\"etag\":{etag},\
+                     \"time\":{}}}",
+                    json_string(key),
+                    json_string(time)
+                )
+            }
         };
+        text
     }
 }
 
@@ -201,9 +232,4 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.recorder.forget(&self.buffer);
     }
-}
-
-/// The last boundary of a character at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
