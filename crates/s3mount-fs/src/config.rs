@@ -45,6 +45,8 @@ pub struct FsConfig {
     pub direct_auto: Option<PageCacheBytes>,
     /// Whether objects may be written, so that listings must not be kept for later mounts.
     pub allows_writes: bool,
+    /// Whether the store tells of changes ([`Filesystem::was_told`](crate::Filesystem::was_told)).
+    pub is_told: bool,
     /// The time after which a request for metadata fails, including its retries.
     pub timeout: Duration,
 }
@@ -71,6 +73,7 @@ impl Default for FsConfig {
             direct_io: GlobSet::empty(),
             direct_auto: None,
             allows_writes: false,
+            is_told: false,
             timeout: minute,
         }
     }
@@ -87,6 +90,7 @@ impl FsConfig {
             is_immutable: self.metadata_ttl == MetadataTtl::Indefinite,
             limit_bytes: self.metadata_limit_bytes,
             allows_writes: self.allows_writes,
+            is_told: self.is_told,
             timeout: self.timeout,
         }
     }

@@ -35,10 +35,33 @@ pub(crate) enum Control {
     Streams,
     /// Passes on events while it is open, as lines of JSON.
     Events,
+    /// Passes on the changes of which the store tells, as lines of JSON. It is there only if the store does.
+    Changes,
+}
+
+/// Which files of the folder only some mounts have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Controls {
+    /// The limit on the memory may change.
+    pub(crate) has_memory: bool,
+    /// The store tells of changes.
+    pub(crate) has_changes: bool,
+}
+
+impl Controls {
+    /// Whether the mount has the file.
+    pub(crate) fn has(self, file: Control) -> bool {
+        match file {
+            Control::Memory => self.has_memory,
+            Control::Changes => self.has_changes,
+            _ => true,
+        }
+    }
 }
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 7] = [
+pub(crate) const FILES: [(&str, Control); 8] = [
+    ("changes", Control::Changes),
     ("events", Control::Events),
     ("keep", Control::Keep),
     ("memory", Control::Memory),
@@ -60,11 +83,6 @@ impl Control {
         FILES.into_iter().find(|(file, _)| *file == name).map(|(_, control)| control)
     }
 
-    /// Whether a mount has the file. `has_memory` says whether the limit on its memory may change.
-    pub(crate) fn is_there(self, has_memory: bool) -> bool {
-        self != Self::Memory || has_memory
-    }
-
     pub(crate) fn ino(self) -> InodeNo {
         InodeNo(match self {
             Control::Folder => 2,
@@ -75,6 +93,7 @@ impl Control {
             Control::Streams => 7,
             Control::Events => 8,
             Control::Memory => 9,
+            Control::Changes => 10,
         })
     }
 
@@ -95,7 +114,9 @@ impl Control {
     pub(crate) fn mode(self) -> u16 {
         match self {
             Control::Folder => 0o511,
-            Control::Stats | Control::Metrics | Control::Streams | Control::Events => 0o400,
+            Control::Stats | Control::Metrics | Control::Streams | Control::Events | Control::Changes => {
+                0o400
+            }
             Control::Prefetch | Control::Keep => 0o200,
             Control::Memory => 0o600,
         }

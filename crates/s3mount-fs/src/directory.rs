@@ -16,7 +16,7 @@ use self::open_directory::{Listing, OpenDirectory};
 use crate::FsError;
 use crate::ahead::sequence::SequenceDetector;
 use crate::attr::{Attr, Entry, FileKind};
-use crate::control::{self, Control};
+use crate::control::{self, Control, Controls};
 use crate::handover::Handover;
 use crate::handover::record::OpenFolderRecord;
 use crate::names::Target;
@@ -69,20 +69,25 @@ pub(crate) struct Directories {
     open: HandleTable<Arc<OpenDirectory>>,
     /// Unset where no other daemon is to take over.
     handover: Option<Arc<Handover>>,
-    /// Whether the limit on the memory may change, so that there is a file for it.
-    has_memory: bool,
+    /// Which files of the daemon's own are there.
+    controls: Controls,
 }
 
 impl Directories {
-    pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>, has_memory: bool) -> Self {
+    pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>, controls: Controls) -> Self {
         let walks = Arc::new(Walks::new(namespace.requests().clone(), namespace.ttl()));
         let sequences = SequenceDetector::new(LISTINGS.0, LISTINGS.1);
-        Self { namespace, inodes, walks, sequences, open: HandleTable::default(), handover: None, has_memory }
+        Self { namespace, inodes, walks, sequences, open: HandleTable::default(), handover: None, controls }
     }
 
     /// The listings ahead of walks.
     pub(crate) fn walks(&self) -> &Arc<Walks> {
         &self.walks
+    }
+
+    /// Which files of the daemon's own are there.
+    pub(crate) fn controls(&self) -> Controls {
+        self.controls
     }
 
     /// How many are open.
@@ -191,7 +196,7 @@ impl Directories {
         let mut entries: Vec<_> = (0..).zip(dots).skip(first).map(entry).collect();
         let first = first.saturating_sub(DOTS);
         if Control::of(open.ino).is_some() {
-            let files = control::FILES.into_iter().filter(|(_, file)| file.is_there(self.has_memory));
+            let files = control::FILES.into_iter().filter(|(_, file)| self.controls.has(*file));
             let files = files.map(|(name, file)| (name, file.kind(), Some(file.ino())));
             entries.extend((DOTS..).zip(files).skip(first).map(entry));
             return Ok(entries);
@@ -267,7 +272,7 @@ impl Directories {
             let forget = |attr: Attr| self.inodes.forget(attr.ino, 1);
             let place = (&*prefix, &*named.name);
             if let Some(attr) = self.namespace.give(place, &fact, changes, look_up, forget) {
-                return Ok(Entry { attr, name_ttl: fact.left });
+                return Ok(Entry { attr, name_ttl: self.namespace.name_ttl(fact.left) });
             }
             // A program of this mount has begun or ended writing the file, or another listing shows a change.
             tokio::task::yield_now().await;

@@ -53,7 +53,7 @@ use crate::ahead::Ahead;
 use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
 use crate::attributes::Attributes;
 use crate::control::instruments::Instruments;
-use crate::control::{self, Control};
+use crate::control::{self, Control, Controls};
 use crate::directory::{DirEntry, Directories};
 use crate::handover::Handover;
 use crate::names::Namespace;
@@ -103,8 +103,9 @@ impl Filesystem {
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);
-        let directories =
-            Directories::new(namespace.clone(), inodes.clone(), prefetcher.budget().is_adjustable());
+        let controls =
+            Controls { has_memory: prefetcher.budget().is_adjustable(), has_changes: config.is_told };
+        let directories = Directories::new(namespace.clone(), inodes.clone(), controls);
         let walks = Arc::downgrade(directories.walks());
         let writing = Writing::default();
         let (names, table) = (Arc::downgrade(&namespace), Arc::downgrade(&inodes));
@@ -147,8 +148,7 @@ impl Filesystem {
     /// `NotFound`, `NotDirectory`, or an error of the store.
     pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
         if Control::of(parent) == Some(Control::Folder) {
-            let has_memory = self.prefetcher.budget().is_adjustable();
-            let file = Control::named(name).filter(|file| file.is_there(has_memory));
+            let file = Control::named(name).filter(|file| self.directories.controls().has(*file));
             return file.map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
         }
         let mut prefix = self.inodes.prefix(parent)?;
@@ -187,7 +187,7 @@ impl Filesystem {
             let fact = self.namespace.ask(prefix, name).await?;
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
             let is_known = self.ask_attr(parent, prefix, name, target).await?;
-            let name_ttl = if is_known { fact.left } else { Duration::ZERO };
+            let name_ttl = if is_known { self.namespace.name_ttl(fact.left) } else { Duration::ZERO };
             let look_up = || self.inodes.look_up(parent, prefix, name, target);
             let forget = |attr: Attr| self.inodes.forget(attr.ino, 1);
             if let Some(attr) = self.namespace.give((prefix, name), &fact, changes, look_up, forget) {

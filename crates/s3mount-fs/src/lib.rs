@@ -59,5 +59,6 @@ pub use handover::{Handover, HandoverError, Left, SpoolKeeper};
 pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT, RequestId};
 pub use page_cache::direct::Reason;
+pub use s3mount_names::Told;
 pub use tree::inode::{INODE_BYTES, KnownName};
 pub use writes::{Closer, Deferred, DeferredWrite, Opener, Place, Rights, WriteOpen, Writes};

@@ -34,6 +34,8 @@ metrics! {
         /// Files that were opened: served by the daemon through the page cache or around it, or read by the
         /// kernel from the disk.
         opens: Family<Counter, OpenedAs> = ("s3mount_opens_total", Count, Stable),
+        /// Changes of shown objects of which the store has told.
+        told_changes: Counter = ("s3mount_told_changes_total", Count, Experimental),
         /// Open files.
         open_files: Gauge = ("s3mount_open_files", Count, Stable),
         /// Open folders.

@@ -185,7 +185,7 @@ fn the_kernel_is_told_once_of_a_version_that_is_gone() {
                 list(&fs, folder);
                 let mut told = Vec::new();
                 while let Some((_, names)) = fs.take_outdated(|_| true) {
-                    told.extend(names.into_iter().map(|known| known.ino));
+                    told.extend(names.into_iter().filter_map(|known| known.ino));
                 }
                 told
             })

@@ -39,6 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         is_immutable: false,
         limit_bytes: 16 << 20,
         allows_writes: false,
+        is_told: false,
         timeout: minute,
     };
     // A filesystem tells the kernel.

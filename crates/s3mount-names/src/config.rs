@@ -19,6 +19,8 @@ pub struct NamesConfig {
     pub limit_bytes: usize,
     /// Whether objects may be written, so that listings must not be kept for later mounts.
     pub allows_writes: bool,
+    /// Whether the store tells of changes. It did not for other mounts, so the listings that they have kept are not used.
+    pub is_told: bool,
     /// The time after which a look-up fails, including its retries.
     pub timeout: Duration,
 }

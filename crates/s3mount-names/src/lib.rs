@@ -14,6 +14,7 @@
 //! - [`list`]: lists directories, page by page;
 //! - [`lookup`]: limits for look-ups that ask the store;
 //! - [`overlay`]: the changes of this mount;
+//! - [`recently_told`]: the names of which the store has told something lately;
 //! - [`listener`]: the callback for changes of names;
 //! - [`namespace`]: combines all of these.
 //!
@@ -31,6 +32,7 @@ mod name;
 mod namespace;
 mod overlay;
 mod pages;
+mod recently_told;
 mod sync;
 pub mod time;
 
@@ -45,6 +47,7 @@ pub use name::{
 };
 pub use namespace::Namespace;
 pub use namespace::changes::{MovedFile, StoredIn};
+pub use namespace::told::Told;
 pub use overlay::SetDraft;
 pub use overlay::folder_listener::FolderNote;
 pub use overlay::folders::Emptying;

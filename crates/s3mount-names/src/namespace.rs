@@ -4,12 +4,14 @@
 //! - [`newest`]: chooses the newest of pages and answers;
 //! - [`unordered`]: look-ups in a store that lists in no order;
 //! - [`refresh`]: lists folders to which this mount writes again before their pages expire;
+//! - [`told`]: changes of which the store tells by itself;
 //! - [`changes`]: the writes, deletions and renames of this mount.
 
 pub(crate) mod changes;
 mod look_up;
 mod newest;
 mod refresh;
+pub(crate) mod told;
 mod unordered;
 
 use std::collections::HashSet;
@@ -36,6 +38,7 @@ use crate::overlay::Overlay;
 use crate::pages::listing_cache::ListingCache;
 use crate::pages::page::Page;
 use crate::pages::snapshots::{Known, Limits, Snapshots};
+use crate::recently_told::RecentlyTold;
 use crate::sync::Mutex;
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
@@ -60,6 +63,9 @@ pub struct Namespace<D> {
     refreshing: Mutex<HashSet<Arc<str>>>,
     ttl: Duration,
     negative_ttl: Duration,
+    /// Whether the store tells of changes.
+    is_told: bool,
+    recently_told: RecentlyTold,
     /// The longest time that a caller waits.
     limit: Duration,
     root: Arc<str>,
@@ -81,7 +87,7 @@ impl<D: NamedDraft> Namespace<D> {
         let NamesConfig { ttl, negative_ttl, .. } = *config;
         let limits = Limits { ttl, negative_ttl, bytes: config.limit_bytes };
         // Kept listings on the disk would lack the writes of this mount.
-        let store = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
+        let store = names.filter(|_| !ttl.is_zero() && !config.allows_writes && !config.is_told);
         let cache =
             store.map(|store| ListingCache::new(store, config.started_at, config.is_immutable, runtime));
         let snapshots = Snapshots::new(limits);
@@ -96,6 +102,8 @@ impl<D: NamedDraft> Namespace<D> {
             refreshing: Mutex::default(),
             ttl,
             negative_ttl,
+            is_told: config.is_told,
+            recently_told: RecentlyTold::default(),
             limit: config.timeout,
             root: Arc::from(&*config.root),
             listener,
@@ -111,6 +119,7 @@ impl<D: NamedDraft> Namespace<D> {
         // A listing takes several LISTs, and its last page may wait for its reader.
         let changes = self.overlay.expire(now, self.limit * 4, self.snapshots.most_bytes() / 4);
         self.listings.expire(now);
+        self.recently_told.expire(now, self.limit * 4);
         self.snapshots.leave_room(changes + self.listings.bytes());
     }
 
@@ -148,7 +157,7 @@ impl<D: NamedDraft> Namespace<D> {
     /// # Errors
     /// Those of the store.
     pub async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
-        if let Some(target) = self.overlay.get(prefix, name, self.ttl) {
+        if let Some(target) = self.overlay.get(prefix, name, self.stored_ttl()) {
             return Ok(self.own_fact(Some(target)));
         }
         let now = Instant::now();
@@ -156,9 +165,9 @@ impl<D: NamedDraft> Namespace<D> {
         if let Known::Absent(left) = known {
             self.refresh(prefix, name, left);
         }
-        let mut fact = self.fact(known, now);
+        let mut fact = self.fact((prefix, name), known, now);
         if fact.is_none() {
-            fact = self.fact(self.get_kept(prefix, name).await, now);
+            fact = self.fact((prefix, name), self.get_kept(prefix, name).await, now);
         }
         let fact = match fact {
             Some(fact) => fact,
@@ -178,12 +187,12 @@ impl<D: NamedDraft> Namespace<D> {
                     Known::Unknown if self.is_overtaken(prefix, name, &found) => {
                         Fact { left: Duration::ZERO, ..found }
                     }
-                    known => self.fact(known, now).unwrap_or(found),
+                    known => self.fact((prefix, name), known, now).unwrap_or(found),
                 }
             }
         };
         let newer = self.overlay.since(prefix, name, fact.at);
-        Ok(newer.map_or(fact, |newer| self.own_fact(newer)))
+        Ok(self.unless_doubted(prefix, name, newer.map_or(fact, |newer| self.own_fact(newer))))
     }
 
     /// The fact of this mount's own change of a name.
@@ -195,17 +204,18 @@ impl<D: NamedDraft> Namespace<D> {
     /// The fact that pages show of a name, if they do.
     fn known(&self, prefix: &str, name: &str) -> Option<Fact<D>> {
         let now = Instant::now();
-        self.fact(self.snapshots.get(prefix, name, now), now)
+        self.fact((prefix, name), self.snapshots.get(prefix, name, now), now)
     }
 
-    /// Turns the known state of a name, as pages showed it at `now` or later, into a fact.
-    fn fact(&self, known: Known, now: Instant) -> Option<Fact<D>> {
+    /// Turns the known state of `name` in the directory `prefix`, as pages showed it at `now` or later, into a fact.
+    fn fact(&self, (prefix, name): (&str, &str), known: Known, now: Instant) -> Option<Fact<D>> {
         let (target, left, ttl) = match known {
             Known::Found(stored, left) => (Some(stored.into()), left, self.ttl),
             Known::Absent(left) => (None, left, self.negative_ttl),
             Known::InDoubt | Known::Unknown => return None,
         };
-        Some(Fact { target, at: now.checked_sub(ttl.saturating_sub(left)).unwrap_or(now), left })
+        let at = now.checked_sub(ttl.saturating_sub(left)).unwrap_or(now);
+        Some(Fact { target, at: self.newest_page(prefix, name).map_or(at, |newest| newest.max(at)), left })
     }
 
     /// Turns an answer of the store into a fact.

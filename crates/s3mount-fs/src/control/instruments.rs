@@ -5,6 +5,7 @@ use std::sync::Arc;
 use s3mount_metrics::{Listener, Recorder, Registry};
 use tokio::time::Instant;
 
+use super::Control;
 use super::callers::Callers;
 use crate::{FsError, FsMetrics};
 
@@ -17,6 +18,8 @@ pub(crate) struct Instruments {
     pub(crate) registry: Registry,
     /// Records events while a listener is there.
     pub(crate) recorder: Arc<Recorder>,
+    /// Records changes of which the store tells, while a listener is there.
+    pub(crate) changes: Arc<Recorder>,
     /// Returns the callers without an answer.
     pub(crate) callers: Callers,
 }
@@ -29,11 +32,12 @@ impl Instruments {
         instruments
     }
 
-    /// Begins to listen to events.
+    /// Begins to listen to what this file passes on.
     ///
     /// # Errors
     /// `TooManyListeners`.
-    pub(crate) fn listen(&self) -> Result<Listener, FsError> {
-        self.recorder.listen(Instant::now().into_std()).ok_or(FsError::TooManyListeners)
+    pub(crate) fn listen(&self, file: Control) -> Result<Listener, FsError> {
+        let recorder = if file == Control::Changes { &self.changes } else { &self.recorder };
+        recorder.listen(Instant::now().into_std()).ok_or(FsError::TooManyListeners)
     }
 }

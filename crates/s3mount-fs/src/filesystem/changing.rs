@@ -56,7 +56,7 @@ impl Filesystem {
         marked?;
         self.namespace.note_new_folder(&prefix, name);
         let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Directory);
-        Ok(Entry { attr, name_ttl: self.namespace.ttl() })
+        Ok(Entry { attr, name_ttl: self.namespace.name_ttl(self.namespace.ttl()) })
     }
 
     /// Removes an empty folder, and its marker object if there is one.

@@ -60,7 +60,7 @@ impl Filesystem {
         let _ = attrs.note(&file, attr);
         self.namespace.note_file(&prefix, name, &file);
         let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::File(file));
-        Ok(Entry { attr, name_ttl: self.namespace.ttl() })
+        Ok(Entry { attr, name_ttl: self.namespace.name_ttl(self.namespace.ttl()) })
     }
 
     /// The target of a symbolic link.

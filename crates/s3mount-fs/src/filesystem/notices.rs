@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_metrics::{ChangeEvent, Event};
+use s3mount_names::Told;
+
 use super::Filesystem;
 use super::open_file::OpenFile;
 use crate::numbers::InodeNo;
@@ -22,9 +25,35 @@ impl Filesystem {
         Some((parent, name))
     }
 
+    /// Takes in that the store has told of a change of the object `key`: its names are looked up again.
+    pub fn was_told(&self, key: &str, told: Told<'_>) {
+        if self.namespace.was_told(key, told) {
+            self.instruments.metrics.told_changes.add(1);
+        }
+    }
+
+    /// Has the kernel drop the names of `key` once more: an answer from before [`was_told`](Self::was_told) may have been on
+    /// its way.
+    pub fn drop_again(&self, key: &str) {
+        self.namespace.drop_again(key);
+    }
+
+    /// Passes a change on in `.s3mount/changes`, once the kernel has dropped its names. Those that the mount does not show are
+    /// left out.
+    pub fn pass_on(&self, change: ChangeEvent) {
+        if change.key.starts_with(&*self.config.prefix) {
+            self.instruments.changes.note(&Event::Change(change));
+        }
+    }
+
     /// Waits until more names may have another inode than the kernel knows. Only one caller may wait at a time.
     pub async fn wait_for_outdated(&self) {
         self.inodes.wait_for_outdated().await;
+    }
+
+    /// Whether the kernel has to drop names, and was not told of all of them yet.
+    pub fn has_outdated(&self) -> bool {
+        self.inodes.has_outdated()
     }
 
     /// Takes names that the kernel has to drop, because they have changed. All are of one directory for which `is_free`

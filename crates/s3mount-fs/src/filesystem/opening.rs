@@ -92,7 +92,7 @@ impl Filesystem {
         Ok(match own {
             Control::Folder => return Err(FsError::IsDirectory),
             Control::Stats | Control::Metrics | Control::Streams => OpenFile::Snapshot(self.show(own).into()),
-            Control::Events => OpenFile::Events(Arc::new(self.instruments.listen()?)),
+            Control::Events | Control::Changes => OpenFile::Events(Arc::new(self.instruments.listen(own)?)),
             Control::Prefetch => OpenFile::Hints(Arc::default()),
             Control::Keep => OpenFile::Keep(Arc::default()),
             Control::Memory => OpenFile::Memory(self.show(own).into()),

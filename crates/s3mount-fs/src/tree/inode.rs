@@ -15,8 +15,9 @@ mod recent;
 mod recorded;
 pub(crate) mod renamed;
 mod settling;
+mod untold;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -28,6 +29,7 @@ use tokio::sync::Notify;
 use self::lost::LostDraft;
 use self::recent::Recent;
 use self::settling::Settling;
+use self::untold::Untold;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{CachedAttr, KnownAttrs};
 use crate::drafts::DraftFile;
@@ -43,12 +45,12 @@ use s3mount_names::time::{millis, time};
 /// names.
 pub const INODE_BYTES: usize = 200;
 
-/// An inode that the kernel knows, and its name in its directory.
+/// A name that the kernel knows, and its inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownName {
-    /// The inode.
-    pub ino: InodeNo,
-    /// Its name.
+    /// The inode. Unset if only a daemon before may have given the kernel the name.
+    pub ino: Option<InodeNo>,
+    /// The name in its directory.
     pub name: Box<str>,
 }
 
@@ -143,8 +145,8 @@ struct Tables {
     /// How many drafts have got a number of their own.
     drafts_made: u64,
     opens: OpenClock,
-    /// Outdated inodes by directory. The kernel does not know yet that they are outdated.
-    outdated: BTreeMap<InodeNo, Vec<InodeNo>>,
+    /// What the kernel does not know yet to be outdated.
+    outdated: Untold,
     /// Files whose version this mount replaces just now by a copy onto itself.
     replaced: Vec<InodeNo>,
     /// Files in the order in which the kernel was first given them, or was last asked to forget them. Some of
@@ -245,7 +247,7 @@ impl InodeTable {
             next: FIRST_FREE,
             drafts_made: 0,
             opens: OpenClock::default(),
-            outdated: BTreeMap::new(),
+            outdated: Untold::default(),
             replaced: Vec::new(),
             by_age: VecDeque::new(),
             are_too_many: false,

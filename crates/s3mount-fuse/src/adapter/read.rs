@@ -62,7 +62,7 @@ fn fail_read(request: &PendingRequest, wanted: Wanted, error: &FsError, reply: S
     };
     if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
         let folder = INodeNo(folder.0);
-        let names = vec![KnownName { ino: fs_inode(ino), name: (&**name).into() }];
+        let names = vec![KnownName { ino: Some(fs_inode(ino)), name: (&**name).into() }];
         runtime.spawn(async move {
             // If the name cannot be dropped in time, OPEN has the kernel look it up again.
             let dropped = kernel.drop_names(folder, names, STALE_PATIENCE);

@@ -84,9 +84,9 @@ impl<D: NamedDraft> Namespace<D> {
         let now = Instant::now();
         // Look-ups find the version in the pages from now on. A page that was requested before and comes now may
         // replace this one, so it is kept again when the overlay has the version.
-        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
         self.overlay.set(prefix, name, Change::File(file.clone()), now);
-        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
     }
 
     /// Turns the draft of `name` into this version, if `seal` returns that it still can: no caller sees the name in
@@ -100,9 +100,9 @@ impl<D: NamedDraft> Namespace<D> {
     ) -> bool {
         let now = Instant::now();
         // As in `note_file`.
-        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
         let is_sealed = self.overlay.end_draft(prefix, name, draft, Change::File(file.clone()), now, seal);
-        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
         is_sealed
     }
 
@@ -111,7 +111,7 @@ impl<D: NamedDraft> Namespace<D> {
         let now = Instant::now();
         self.overlay.set(prefix, name, Change::Gone, now);
         for key in [name.to_owned(), format!("{name}/")] {
-            self.keep(prefix, Page::of_one(&key, None, Asked::at(now)));
+            self.keep_own(prefix, &key, Page::of_one(&key, None, Asked::at(now)));
         }
     }
 
@@ -122,7 +122,7 @@ impl<D: NamedDraft> Namespace<D> {
         }
         let now = Instant::now();
         self.overlay.set(prefix, name, Change::Stored, now);
-        self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
+        self.keep_own(prefix, &format!("{name}/"), Page::of_folder(name, true, Asked::at(now)));
     }
 
     /// Notes that everything below the folder `from` is below the folder `to` now. Of its objects, these have `moved`.

@@ -30,7 +30,7 @@ impl<D: NamedDraft> Namespace<D> {
                 Known::InDoubt => {
                     Some(Fact { target: Some(named.target.clone()), at: named.at, left: Duration::ZERO })
                 }
-                known => self.fact(known, now),
+                known => self.fact((prefix, &named.name), known, now),
             });
             let at = fact.as_ref().map_or(named.at, |fact| fact.at);
             let own = self.overlay.since(prefix, &named.name, at);

@@ -50,7 +50,7 @@ impl<D: NamedDraft> Drop for Emptying<'_, D> {
 }
 
 /// The folder `prefix` and those above it below the `root`, each as its parent's prefix and its name.
-fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub(crate) fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let mut folder = prefix;
     std::iter::from_fn(move || {
         if folder.len() <= root.len() {
@@ -63,6 +63,15 @@ fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, 
 }
 
 impl<D: NamedDraft> Overlay<D> {
+    /// Believes no more that the store has the folder `name` in the folder `prefix` because this mount has moved it there.
+    pub(crate) fn forget_stored(&self, prefix: &str, name: &str) {
+        if let Some(names) = self.lock().get_mut(prefix)
+            && matches!(names.get(name), Some((Change::Stored, _)))
+        {
+            names.remove(name);
+        }
+    }
+
     /// Notes that names were removed from the folder `name` in the folder `prefix` by a daemon before.
     pub(crate) fn note_emptied(&self, prefix: &str, name: &str) {
         let mut folders = self.lock();

@@ -7,6 +7,7 @@
 
 mod directory;
 mod since;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,9 +63,25 @@ struct SnapshotTable {
     clock: u64,
     /// Other memory that counts in the same limit, in bytes.
     others: usize,
+    /// When a name of some directory that is not here any more was last known to be wrong.
+    was_wrong: Option<Instant>,
 }
 
 impl SnapshotTable {
+    /// When a name of the directory `prefix` was last known to be wrong. Answers that were requested earlier may be wrong.
+    fn was_wrong(&self, prefix: &str) -> Option<Instant> {
+        self.directories.get(prefix).and_then(|directory| directory.was_wrong).max(self.was_wrong)
+    }
+
+    /// The snapshot of the directory `prefix`, which is made if there is none.
+    fn make(&mut self, prefix: &Arc<str>) {
+        if !self.directories.contains_key(prefix) {
+            let directory = DirectorySnapshot::default();
+            self.bytes += directory.bytes(prefix);
+            self.directories.insert(prefix.clone(), directory);
+        }
+    }
+
     /// Applies `change` to the snapshot of a directory, if there is one, and updates the sum of memory.
     fn change(&mut self, prefix: &str, change: impl FnOnce(&mut DirectorySnapshot)) {
         if let Some(directory) = self.directories.get_mut(prefix) {
@@ -119,15 +136,15 @@ impl Snapshots {
         now: Instant,
     ) -> Vec<Option<Known>> {
         let mut state = self.lock();
+        let was_wrong = state.was_wrong(prefix);
         let mut last = 0;
         let known = |(name, kind, at): (&str, NameKind, Instant)| {
             let folder = if kind == NameKind::Directory { format!("{name}/") } else { String::new() };
             let key = if folder.is_empty() { name } else { &folder };
-            let directory = state.directories.get(prefix)?;
-            if directory.was_wrong.is_some_and(|wrong| at <= wrong) {
+            if was_wrong.is_some_and(|wrong| at <= wrong) {
                 return Some(Known::InDoubt);
             }
-            let pages = &directory.pages;
+            let pages = &state.directories.get(prefix)?.pages;
             // Names come in order, so most are on the page of the one before.
             if pages.get(last).is_none_or(|page| !page.covers(key)) {
                 last = pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
@@ -276,15 +293,10 @@ impl Snapshots {
         let mut state = self.lock();
         state.clock += 1;
         page.used = state.clock;
-        match state.directories.get(prefix) {
-            Some(directory) if directory.was_wrong.is_some_and(|at| page.at() <= at) => return Vec::new(),
-            Some(_) => {}
-            None => {
-                let directory = DirectorySnapshot::default();
-                state.bytes += directory.bytes(prefix);
-                state.directories.insert(prefix.clone(), directory);
-            }
+        if state.was_wrong(prefix).is_some_and(|at| page.at() <= at) {
+            return Vec::new();
         }
+        state.make(prefix);
         let mut changed = Vec::new();
         state.change(prefix, |directory| {
             changed = part(directory, page).map(|page| directory.insert(page)).unwrap_or_default();
@@ -325,6 +337,9 @@ impl Snapshots {
         });
         let last = leave.last().map_or(0, |(used, _)| *used);
         self.retain(state, |page| page.used > last);
+        if state.bytes > limit {
+            state.leave_reasons();
+        }
     }
 
     /// Drops all pages for which `is_kept` does not hold, and the directories without pages.
@@ -428,6 +443,7 @@ impl Snapshots {
             directory.listed = directory.listed.filter(|(outcome, at)| age(*at) < kept(*outcome));
             directory.was_wrong = directory.was_wrong.filter(|at| age(*at) < LONGEST_LIST);
         }
+        state.was_wrong = state.was_wrong.filter(|at| now.saturating_duration_since(*at) < LONGEST_LIST);
         self.retain(&mut state, |page| now.saturating_duration_since(page.at()) < most);
     }
 

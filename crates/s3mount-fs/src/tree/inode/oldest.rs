@@ -65,7 +65,10 @@ impl InodeTable {
             };
             let was_opened_lately = known.opened.was_ever() && tables.opens.since(known.opened) < lately;
             if !was_opened_lately && !is_open(ino) {
-                oldest.entry(known.parent).or_default().push(KnownName { ino, name: known.name().into() });
+                oldest
+                    .entry(known.parent)
+                    .or_default()
+                    .push(KnownName { ino: Some(ino), name: known.name().into() });
                 wanted -= 1;
             }
             tables.by_age.push_back(ino);
@@ -105,7 +108,7 @@ mod tests {
             .remove(&ROOT)
             .expect("files")
             .into_iter()
-            .map(|file| file.ino)
+            .filter_map(|file| file.ino)
             .collect();
         assert_eq!(asked, inodes[2..202], "an eighth less than the limit");
         asked.iter().for_each(|ino| table.forget(*ino, 1));

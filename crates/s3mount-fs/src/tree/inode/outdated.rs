@@ -30,8 +30,30 @@ impl Tables {
     pub(super) fn outdate(&mut self, folder: InodeNo, ino: InodeNo) {
         if let Some(flag) = self.outdated_flag(ino).filter(|flag| !**flag) {
             *flag = true;
-            self.outdated.entry(folder).or_default().push(ino);
+            self.outdated.inodes.entry(folder).or_default().push(ino);
         }
+    }
+
+    fn take_outdated(&mut self, is_free: impl Fn(InodeNo) -> bool) -> Option<(InodeNo, Vec<KnownName>)> {
+        if let Some(folder) = self.outdated.names.keys().copied().find(|folder| is_free(*folder)) {
+            let names = self.outdated.names.remove(&folder).unwrap_or_default();
+            return Some((folder, names.into_iter().map(|name| KnownName { ino: None, name }).collect()));
+        }
+        let folder = self.outdated.inodes.keys().copied().find(|folder| is_free(*folder))?;
+        let of_folder = self.outdated.inodes.get_mut(&folder)?;
+        let taken = of_folder.split_off(of_folder.len().saturating_sub(AT_ONCE));
+        if of_folder.is_empty() {
+            self.outdated.inodes.remove(&folder);
+        }
+        let mut names = Vec::with_capacity(taken.len());
+        for ino in taken {
+            // The kernel needs no notice of an inode that it has forgotten or looked up again meanwhile.
+            let is_outdated = self.outdated_flag(ino).is_some_and(|flag| *flag);
+            if let Some((_, name)) = self.parent_and_name(ino).filter(|_| is_outdated) {
+                names.push(KnownName { ino: Some(ino), name: name.into() });
+            }
+        }
+        Some((folder, names))
     }
 }
 
@@ -42,16 +64,19 @@ impl InodeTable {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
         for name in names {
-            // The version of a draft's own publication does not outdate the draft, nor does the copy of a version onto
-            // itself outdate the file.
-            if let Some(ino) = tables.newest(folder, name)
-                && !tables.drafts.contains_key(&ino)
-                && !tables.replaced.contains(&ino)
-            {
-                tables.outdate(folder, ino);
+            match tables.newest(folder, name) {
+                // The version of a draft's own publication does not outdate the draft, nor does the copy of a version onto
+                // itself outdate the file.
+                Some(ino) if tables.drafts.contains_key(&ino) || tables.replaced.contains(&ino) => {}
+                Some(ino) => tables.outdate(folder, ino),
+                None if tables.handover.is_some() => {
+                    tables.outdated.names.entry(folder).or_default().push(name.clone());
+                }
+                None => {}
             }
         }
-        let has_outdated = tables.outdated.contains_key(&folder);
+        let has_outdated =
+            tables.outdated.inodes.contains_key(&folder) || tables.outdated.names.contains_key(&folder);
         drop(tables);
         if has_outdated {
             self.has_outdated.notify_one();
@@ -78,34 +103,31 @@ impl InodeTable {
         self.has_outdated.notified().await;
     }
 
-    /// Takes some outdated inodes of a directory for which `is_free` holds, and their names there.
+    /// Whether there is a name that the kernel has to drop and was not told of.
+    pub(crate) fn has_outdated(&self) -> bool {
+        let tables = self.lock();
+        tables.outdated.is_telling || !(tables.outdated.inodes.is_empty() && tables.outdated.names.is_empty())
+    }
+
+    /// Takes some outdated inodes of a directory for which `is_free` holds, and their names there. Those that were taken
+    /// before are told by now, or put back.
     pub(crate) fn take_outdated(
         &self,
         is_free: impl Fn(InodeNo) -> bool,
     ) -> Option<(InodeNo, Vec<KnownName>)> {
         let mut tables = self.lock();
-        let folder = tables.outdated.keys().copied().find(|folder| is_free(*folder))?;
-        let of_folder = tables.outdated.get_mut(&folder)?;
-        let taken = of_folder.split_off(of_folder.len().saturating_sub(AT_ONCE));
-        if of_folder.is_empty() {
-            tables.outdated.remove(&folder);
-        }
-        let mut names = Vec::with_capacity(taken.len());
-        for ino in taken {
-            // The kernel needs no notice of an inode that it has forgotten or looked up again meanwhile.
-            let is_outdated = tables.outdated_flag(ino).is_some_and(|flag| *flag);
-            if let Some((_, name)) = tables.parent_and_name(ino).filter(|_| is_outdated) {
-                names.push(KnownName { ino, name: name.into() });
-            }
-        }
-        Some((folder, names))
+        let taken = tables.take_outdated(is_free);
+        tables.outdated.is_telling = taken.is_some();
+        taken
     }
-
     /// Takes back names from [`take_outdated`](Self::take_outdated) of which the kernel was not told.
     pub(crate) fn put_back(&self, folder: InodeNo, names: &[KnownName]) {
-        if !names.is_empty() {
-            let mut tables = self.lock();
-            tables.outdated.entry(folder).or_default().extend(names.iter().map(|known| known.ino));
+        let mut tables = self.lock();
+        for known in names {
+            match known.ino {
+                Some(ino) => tables.outdated.inodes.entry(folder).or_default().push(ino),
+                None => tables.outdated.names.entry(folder).or_default().push(known.name.clone()),
+            }
         }
     }
 }
@@ -135,7 +157,10 @@ mod tests {
         assert!(table.is_outdated(a) && table.is_outdated(b));
         assert_eq!(table.take_outdated(|_| false), None, "its lock is held");
         let (folder, names) = table.take_outdated(|_| true).expect("names");
-        assert_eq!((folder, names.iter().map(|known| known.ino).collect::<Vec<_>>()), (ROOT, vec![a, b]));
+        assert_eq!(
+            (folder, names.iter().filter_map(|known| known.ino).collect::<Vec<_>>()),
+            (ROOT, vec![a, b])
+        );
         assert_eq!(table.take_outdated(|_| true), None, "each is given once");
         // A look-up returns another version, and its reply is lost: the kernel still has the first.
         let newer = table.lookup_or_insert(ROOT, "p/", "a", &version("2")).ino;

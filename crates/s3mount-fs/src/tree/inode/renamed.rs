@@ -252,7 +252,7 @@ mod tests {
                 "its pages are those of the old"
             );
             let (folder, names) = table.take_outdated(|_| true).expect("the kernel is told");
-            assert_eq!((folder, &*names[0].name, names[0].ino), (ROOT, "g", old));
+            assert_eq!((folder, &*names[0].name, names[0].ino), (ROOT, "g", Some(old)));
             let moved = Target::File(version("moved", other.size));
             assert_ne!(table.lookup_or_insert(ROOT, "p/", "g", &moved).ino, old);
         }

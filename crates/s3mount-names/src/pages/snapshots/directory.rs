@@ -32,7 +32,8 @@ pub(super) struct DirectorySnapshot {
     pub(super) listed: Option<(Outcome, Instant)>,
     /// How many listings in a row have found the memory too small for the directory.
     pub(super) too_large: u32,
-    /// When a read last showed a name to be wrong. Pages that were requested earlier may be wrong, too.
+    /// When a read last showed a name to be wrong, or a name came into doubt that is here no more. Pages that were
+    /// requested earlier may be wrong.
     pub(super) was_wrong: Option<Instant>,
 }
 
@@ -77,6 +78,14 @@ impl DirectorySnapshot {
     pub(super) fn is_of_use(&self) -> bool {
         let is_too_large = matches!(self.listed, Some((Outcome::TooLarge, _)));
         !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
+    }
+
+    /// Whether nothing is left of it but the moment when a name was wrong.
+    pub(super) fn has_reason_alone(&self) -> bool {
+        self.was_wrong.is_some()
+            && self.pages.is_empty()
+            && self.being_listed.is_none()
+            && self.listed.is_none()
     }
 
     /// Replaces the parts of older pages that a page covers, and leaves newer ones as they are: pages come in any
@@ -151,7 +160,14 @@ impl DirectorySnapshot {
     /// Drops the pages for which `is_kept` does not hold.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Page) -> bool) {
         let before = self.pages.len();
-        self.pages.retain(is_kept);
+        let was_wrong = &mut self.was_wrong;
+        self.pages.retain(|page| {
+            let stays = is_kept(page);
+            if !stays && page.is_in_doubt {
+                *was_wrong = (*was_wrong).max(Some(page.at()));
+            }
+            stays
+        });
         if self.pages.len() < before {
             self.pages.shrink_to_fit();
         }

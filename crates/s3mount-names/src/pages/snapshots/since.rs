@@ -36,9 +36,7 @@ impl Snapshots {
     /// Whether an answer about the directory `prefix` was requested after `at`.
     pub(crate) fn knows_since(&self, prefix: &str, at: Instant) -> bool {
         let state = self.lock();
-        state.directories.get(prefix).is_some_and(|directory| {
-            let is_newer = |page: &Page| page.at() > at;
-            directory.was_wrong.is_some_and(|wrong| at <= wrong) || directory.pages.iter().any(is_newer)
-        })
+        let mut pages = state.directories.get(prefix).into_iter().flat_map(|directory| &directory.pages);
+        state.was_wrong(prefix).is_some_and(|wrong| at <= wrong) || pages.any(|page| page.at() > at)
     }
 }

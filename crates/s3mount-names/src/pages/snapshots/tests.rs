@@ -125,6 +125,46 @@ fn a_page_that_was_asked_for_before_a_name_was_found_wrong_is_not_kept() {
     assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "FF");
 }
 
+#[test]
+fn a_name_that_was_told_of_is_in_doubt_and_those_beside_it_are_not() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let prefix: Arc<str> = Arc::from("d/");
+    note(&snapshots, "", &["a", "b", "c"], true, at(1));
+    snapshots.doubt(&prefix, "b", at(2));
+    snapshots.doubt(&prefix, "d", at(2));
+    assert_eq!(ask(&snapshots, &["a", "b", "c", "d"], at(2)), "F!F!");
+    assert!(snapshots.shows_names("d/", at(2)));
+    note(&snapshots, "", &["a", "b", "c"], true, start + Duration::from_millis(1500));
+    assert_eq!(ask(&snapshots, &["a", "b", "c", "d"], at(2)), "F!F!", "it was under way");
+    note(&snapshots, "", &["a", "c", "d"], true, at(3));
+    assert_eq!(ask(&snapshots, &["a", "b", "c", "d"], at(3)), "F-FF");
+}
+
+#[test]
+fn a_listing_that_is_older_than_what_was_told_is_not_believed() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    snapshots.doubt(&Arc::from("d/"), "b", at(2));
+    note(&snapshots, "", &["a", "c"], true, at(1));
+    assert_eq!(ask(&snapshots, &["a", "b", "c"], at(2)), "F!F", "nothing was known when it was told");
+    // Nobody remembers all that was told: then nothing is believed that may be older.
+    let many = || (0..20_000).map(|number| Arc::from(format!("many/{number}/")));
+    many().for_each(|prefix| snapshots.doubt(&prefix, "a", at(3)));
+    assert!(snapshots.bytes() <= LIMITS.bytes, "{} bytes", snapshots.bytes());
+    for prefix in many() {
+        let page =
+            Page::new(&prefix, "", &listed(&prefix, &["b"], true), Asked::at(at(2)), &Hidden::default());
+        snapshots.note(&prefix, page);
+        assert!(!matches!(snapshots.get(&prefix, "a", at(3)), Known::Absent(_)), "{prefix}");
+    }
+    note(&snapshots, "", &["a", "b", "c"], true, at(4));
+    assert_eq!(ask(&snapshots, &["a", "b", "c"], at(4)), "FFF");
+    snapshots.expire(at(70));
+    snapshots.expire(at(131));
+    assert_eq!(snapshots.bytes(), 0);
+}
+
 /// A page of `d/` with these files of a version, `asked` for between two milliseconds after `start`.
 fn between(start: Instant, asked: (u64, u64), files: &[&str], etag: &str) -> Page {
     let at = |millis| start + Duration::from_millis(millis);
