@@ -4,6 +4,7 @@
 //! - [`draw`]: what chance decides; [`ticks`]: the order of what happens, and the trace; `watched`: values that
 //!   others wait for;
 //! - [`store`]: the bucket, and what goes wrong on the way to it;
+//! - `hearing`: mounts to which the store tells of changes;
 //! - [`kernel`]: the kernel's side of a mount;
 //! - [`disk`]: the disk caches of mounts;
 //! - [`world`]: mounts as the product joins them;
@@ -16,6 +17,7 @@
 pub mod content;
 pub mod disk;
 pub mod draw;
+mod hearing;
 pub mod history;
 pub mod judge;
 pub mod kernel;

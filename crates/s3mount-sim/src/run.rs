@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::content::{Tag, fill};
 use crate::disk::{CacheFolder, DiskCounts};
 use crate::draw::Draw;
+use crate::hearing;
 use crate::judge::{GoesOn, Judge};
 use crate::kernel::{Fd, Process};
 use crate::opened::Opened;
@@ -122,6 +123,10 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
             Arc::new(Place::new(&store, number, plan, draw, scenario.ends(), cache.clone()))
         })
         .collect();
+    for (number, place) in places.iter().enumerate().filter(|(_, place)| place.is_told()) {
+        let draw = Draw::new(scenario.seed ^ (number as u64 + 1) << 48);
+        tokio::spawn(hearing::hear(place.clone(), store.hear(), draw));
+    }
     let players: Vec<_> = scenario
         .programs
         .iter()
@@ -181,6 +186,9 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
         }
     }
     world.judge().finally(&world.store)?;
+    for place in places.iter().filter(|place| place.is_told()) {
+        hearing::finally(place, &world.store).await?;
+    }
     if scenario.mounts.iter().all(|plan| plan.keeps_attributes) {
         world.judge().finally_attributes(&world.store)?;
     }

@@ -97,6 +97,9 @@ fn late_faults(draw: &Draw) -> Faults {
     }
 }
 
+/// How long names are believed where the store tells of changes: longer than any run.
+const LONG: Duration = Duration::from_secs(1_000_000);
+
 impl Scenario {
     /// The run of a seed, from one of the mixes.
     pub fn draw(seed: u64, mixes: &[Mix]) -> Self {
@@ -147,7 +150,11 @@ impl Scenario {
             MountPlan {
                 memory_bytes,
                 memory_floor_bytes: memory_bytes,
-                metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
+                is_told: mix.is_told,
+                metadata_ttl: match mix.is_told {
+                    true => Some(LONG),
+                    false => *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
+                },
                 publishes_on_fsync: draw.happens(300),
                 append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
                 folder_markers: mix.has_folders && draw.happens(400),

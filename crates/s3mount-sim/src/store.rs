@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use s3mount_object::{ObjectClient as _, ObjectMeta, ObjectWriter as _, UserMetadata};
 use s3mount_testkit::MemoryClient;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 pub use self::faults::{Fate, Faults};
@@ -60,6 +61,19 @@ pub struct SimStore {
     started: Instant,
     page: u32,
     state: Mutex<StoreState>,
+    /// Those who are told of changes.
+    told: Mutex<Vec<UnboundedSender<Change>>>,
+}
+
+/// A change of which the store tells.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// The ETag of what it holds now, without quotes, or nothing if it holds nothing.
+    pub etag: Option<String>,
+    /// Whether it was copied.
+    pub is_copied: bool,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +111,27 @@ impl SimStore {
             started: Instant::now(),
             page,
             state: Mutex::default(),
+            told: Mutex::default(),
         })
+    }
+
+    /// All changes from now on.
+    pub fn hear(&self) -> UnboundedReceiver<Change> {
+        let (tell, hear) = unbounded_channel();
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(tell);
+        hear
+    }
+
+    /// Notes that a mount hears of a change.
+    pub(crate) fn note_heard(&self, number: usize, change: &Change) {
+        self.ticks.note(|| format!("        Mount({number}) hears of {}: {:?}", change.key, change.etag));
+    }
+
+    fn tell(&self, change: &Change) {
+        for listener in self.told.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            // Whoever hears no more has ended.
+            let _ = listener.send(change.clone());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
@@ -194,6 +228,8 @@ impl SimStore {
         if before != after || (is_copied && beside != self.metadata(key)) {
             let now = self.now();
             self.lock().modified.insert(key.to_owned(), now);
+            let etag = after.as_ref().map(|etag| etag.trim_matches('"').to_owned());
+            self.tell(&Change { key: key.to_owned(), etag, is_copied });
         }
         if before != after {
             let bytes = self.bytes(key);

@@ -27,7 +27,7 @@ use crate::disk::{CacheFolder, SimDisk};
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
 use crate::store::client::MountClient;
-use crate::store::{BEGIN, SimStore};
+use crate::store::{BEGIN, Change, SimStore};
 use crate::watched::Watched;
 
 /// The deadline of a call to the store.
@@ -43,6 +43,8 @@ pub struct MountPlan {
     pub memory_bytes: u64,
     /// The least that it may become while programs run. The same if it stays as it is.
     pub memory_floor_bytes: u64,
+    /// Whether the store tells of changes.
+    pub is_told: bool,
     /// How long names are believed; `None`: the store is asked each time.
     pub metadata_ttl: Option<Duration>,
     /// Whether fsync publishes long files, too.
@@ -100,6 +102,9 @@ pub enum Ends {
 
 /// How many mounts may take one another's place. Each has a number of its own at the store.
 pub(crate) const LIVES: usize = 1_000;
+
+/// How long the store takes at most until it tells of a change.
+pub(crate) const LATEST: Duration = Duration::from_secs(5);
 
 /// How long requests may still be done after their client is gone.
 const LATE: Duration = Duration::from_secs(200);
@@ -198,9 +203,20 @@ impl Place {
         self.plan.keeps_attributes
     }
 
+    /// Notes that its mount hears of a change.
+    pub(crate) fn note_heard(&self, change: &Change) {
+        self.store.note_heard(self.number, change);
+    }
+
+    /// Whether the store tells of changes.
+    pub fn is_told(&self) -> bool {
+        self.plan.is_told
+    }
+
     /// How long a mount may show what was so before.
     pub fn longest_belief(&self) -> Duration {
-        self.plan.metadata_ttl.unwrap_or_default() + Duration::from_secs(2)
+        let longest = if self.plan.is_told { LATEST } else { self.plan.metadata_ttl.unwrap_or_default() };
+        longest + Duration::from_secs(2)
     }
 
     /// How old what a listing shows may be when it begins (promise 18).
@@ -345,8 +361,12 @@ impl SimMount {
             mounted_at: UNIX_EPOCH + BEGIN,
             started_at: store.now(),
             metadata_ttl: plan.metadata_ttl.map_or(MetadataTtl::Minimal, MetadataTtl::For),
-            negative_metadata_ttl: Duration::from_secs(1),
+            negative_metadata_ttl: plan
+                .metadata_ttl
+                .filter(|_| plan.is_told)
+                .unwrap_or(Duration::from_secs(1)),
             allows_writes: true,
+            is_told: plan.is_told,
             timeout: TIMEOUT,
             ..FsConfig::default()
         };

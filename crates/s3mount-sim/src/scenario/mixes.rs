@@ -47,6 +47,8 @@ pub struct Mix {
     pub has_rates: bool,
     /// Whether the limit of a mount's memory changes.
     pub divides_memory: bool,
+    /// Whether the store tells the mounts of changes, and they believe names for ever.
+    pub is_told: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -73,6 +75,7 @@ pub(super) const ONE: Mix = Mix {
     has_opaque_etags: false,
     has_rates: false,
     divides_memory: false,
+    is_told: false,
     off: None,
 };
 
@@ -83,6 +86,8 @@ const SPOOLED: Mix = Mix { has_spool: true, kinds: GOING_ON, ..TAKEN_OVER };
 const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 
 const DIVIDED: Mix = Mix { divides_memory: true, is_long: true, ..ONE };
+
+const TOLD: Mix = Mix { is_told: true, has_stranger: true, ..ONE };
 
 const LISTED: Mix =
     Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
@@ -379,4 +384,11 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "divided, faults", weight: 1, has_faults: true, ..DIVIDED },
     Mix { name: "divided, cached", weight: 1, kinds: READING, is_cached: true, ..DIVIDED },
     Mix { name: "divided, takeovers", weight: 1, has_takeovers: true, ..DIVIDED },
+    Mix { name: "told", weight: 2, ..TOLD },
+    Mix { name: "told, faults", weight: 1, has_faults: true, ..TOLD },
+    Mix { name: "told, mounts", weight: 1, mounts: 3, has_stranger: false, ..TOLD },
+    Mix { name: "told, folders", weight: 2, is_told: true, has_stranger: true, ..IN_FOLDERS },
+    Mix { name: "told, listing", weight: 1, is_told: true, ..LISTED },
+    Mix { name: "told, stamping", weight: 1, kinds: STAMPING, keeps_attributes: true, ..TOLD },
+    Mix { name: "told, takeovers", weight: 1, has_takeovers: true, ..TOLD },
 ];

@@ -98,6 +98,11 @@ impl MountClient {
         self.is_dead.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the daemon has died.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
     /// Whether anything is under way that may change an object.
     pub fn is_changing(&self) -> bool {
         self.changing.load(Ordering::Relaxed) > 0

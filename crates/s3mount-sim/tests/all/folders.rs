@@ -20,6 +20,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             memory_bytes: 64 << 20,
             memory_floor_bytes: 64 << 20,
             metadata_ttl,
+            is_told: false,
             publishes_on_fsync: false,
             append_delay: Duration::ZERO,
             folder_markers: false,

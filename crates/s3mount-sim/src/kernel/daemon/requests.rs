@@ -153,7 +153,7 @@ impl Daemon {
             };
             let errno = error.errno();
             if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
-                turn.daemon.drop_name(folder, KnownName { ino, name: (&*name).into() }).await;
+                turn.daemon.drop_name(folder, KnownName { ino: Some(ino), name: (&*name).into() }).await;
             }
             Err(errno)
         };
