@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use s3mount_bucket::{RateMetrics, RequestMetrics, RetryMetrics, WriteRequestMetrics};
 use s3mount_cache::DiskMetrics;
+use s3mount_changes::ChangeMetrics;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
@@ -34,6 +35,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("Reads", PrefetchMetrics::DEFINITIONS),
         ("The disk cache", DiskMetrics::DEFINITIONS),
         ("Names and files", FsMetrics::DEFINITIONS),
+        ("Changes of others", ChangeMetrics::DEFINITIONS),
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),
         ("Requests that change objects", WriteRequestMetrics::DEFINITIONS),

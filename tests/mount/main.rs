@@ -70,6 +70,7 @@ mod streams;
 mod taken_over;
 mod takeover;
 mod throttled;
+mod told;
 mod tools;
 mod verify;
 mod watch;

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "s3mount-bucket",
             "s3mount-cache",
+            "s3mount-changes",
             "s3mount-crt",
             "s3mount-csi",
             "s3mount-fs",
@@ -53,6 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("s3mount-bucket", &["s3mount-metrics", "s3mount-object"]),
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
+    ("s3mount-changes", &["s3mount-credentials", "s3mount-metrics"]),
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-csi", &["s3mount-settings", "s3mount-system"]),
@@ -65,6 +67,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "s3mount-bucket",
             "s3mount-cache",
+            "s3mount-changes",
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
@@ -116,6 +119,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Libraries that only one crate may name.
 const OWNERS: &[(&str, &str)] = &[
     ("aws-config", "s3mount-credentials"),
+    ("aws-sdk-sqs", "s3mount-changes"),
     ("fuser", "s3mount-fuse"),
     ("mountpoint-s3-crt", "s3mount-crt"),
     ("mountpoint-s3-crt-sys", "s3mount-crt"),

@@ -2,6 +2,7 @@
 
 mod asked;
 mod audit_log;
+mod changes;
 mod checks;
 mod conditions;
 mod control_socket;

@@ -1,7 +1,6 @@
 //! One search for keys.
 
 use std::fs;
-use std::path::Path;
 use std::time::SystemTime;
 
 use aws_config::Region;
@@ -10,8 +9,7 @@ use aws_config::provider_config::ProviderConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_sdk_sts::config::SharedHttpClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_crt::{Keys, NoKeys};
@@ -19,6 +17,7 @@ use s3mount_crt::{Keys, NoKeys};
 use crate::CredentialKind;
 use crate::config::SourceConfig;
 use crate::explain::{ended, explain, no_answer};
+use crate::http::http_client;
 
 /// Searches for the keys of the profile, in a runtime of its own. The thread must have no children but those that
 /// the search starts.
@@ -26,8 +25,8 @@ pub(crate) fn fetch(config: &SourceConfig) -> Result<Keys, NoKeys> {
     let fail = |error: &dyn std::fmt::Display| NoKeys(error.to_string().into());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(&error))?;
-    let tls = tls(config.ca_bundle.as_deref()).map_err(|error| NoKeys(error.into()))?;
-    let found = runtime.block_on(async { tokio::time::timeout(config.limit, find(config, tls)).await });
+    let http = http_client(config.ca_bundle.as_deref()).map_err(|error| NoKeys(error.into()))?;
+    let found = runtime.block_on(async { tokio::time::timeout(config.limit, find(config, http)).await });
     if found.is_err() {
         end_children();
     }
@@ -44,11 +43,7 @@ pub(crate) fn fetch(config: &SourceConfig) -> Result<Keys, NoKeys> {
     }
 }
 
-async fn find(config: &SourceConfig, tls: TlsContext) -> Result<Credentials, NoKeys> {
-    let http = aws_smithy_http_client::Builder::new()
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .tls_context(tls)
-        .build_https();
+async fn find(config: &SourceConfig, http: SharedHttpClient) -> Result<Credentials, NoKeys> {
     let provider_config = ProviderConfig::without_region()
         .with_region(Some(Region::new(config.region.clone())))
         .with_http_client(http);
@@ -61,18 +56,6 @@ async fn find(config: &SourceConfig, tls: TlsContext) -> Result<Credentials, NoK
         .profile_name(&config.profile)
         .build();
     provider.provide_credentials().await.map_err(|error| explain(config, &error))
-}
-
-fn tls(ca_bundle: Option<&Path>) -> Result<TlsContext, String> {
-    let trusted = match ca_bundle {
-        None => TrustStore::default(),
-        Some(path) => {
-            let pem =
-                fs::read(path).map_err(|error| format!("read CA bundle {}: {error}", path.display()))?;
-            TrustStore::empty().with_pem_certificate(pem)
-        }
-    };
-    TlsContext::builder().with_trust_store(trusted).build().map_err(|error| error.to_string())
 }
 
 /// Kills the processes that this thread has started, and theirs. Nobody else waits for them, so no other process

@@ -13,10 +13,13 @@
 mod config;
 mod explain;
 mod fetch;
+mod http;
 mod kind;
 mod plan;
+mod sdk;
 mod source;
 
 pub use config::SourceConfig;
 pub use kind::{BadProfile, CredentialKind, Settings, kind};
+pub use sdk::sdk_config;
 pub use source::ProfileSource;

@@ -24,6 +24,7 @@ use anyhow::{Context, ensure};
 use globset::GlobSet;
 use hyper::Uri;
 use s3mount_cache::DiskConfig;
+use s3mount_changes::QueueName;
 use s3mount_fs::MetadataTtl;
 use s3mount_prefetch::KeyFilter;
 use s3mount_system::threads::EventLoops;
@@ -113,6 +114,8 @@ pub struct Config {
     pub metadata_ttl: MetadataTtl,
     /// How long it is believed that a name is absent.
     pub negative_metadata_ttl: MetadataTtl,
+    /// The queue that tells of changes, if there is one.
+    pub events_from: Option<QueueName>,
     /// The bound on the memory for names.
     pub metadata_limit_bytes: usize,
     /// The most names that the kernel may know.
@@ -165,6 +168,7 @@ impl Config {
         let store = Store::new(source.bucket, &args.access)?;
         let WriteArgs { storage_class, sse, .. } = &args.writing;
         directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
+        directory_bucket::check_events(&store.bucket, args.events_from.is_some())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let memory_floor_bytes = memory::floor(args.memory_floor, memory_limit_bytes)?;
@@ -220,6 +224,7 @@ impl Config {
             event_loops,
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl.0 },
             negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl.0 },
+            events_from: args.events_from.clone(),
             metadata_limit_bytes,
             inode_limit: memory::inodes(),
             cache,

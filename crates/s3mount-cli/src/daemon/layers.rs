@@ -93,6 +93,7 @@ pub(super) fn fs_config(config: &Config) -> FsConfig {
         direct_io: config.direct_io.clone(),
         direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
         allows_writes: config.writes.is_some(),
+        is_told: config.events_from.is_some(),
         timeout: config.read_timeout,
     }
 }

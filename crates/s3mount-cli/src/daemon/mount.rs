@@ -27,6 +27,7 @@ use tokio::runtime::Runtime;
 
 use super::asked::{Ending, Signals, wait};
 use super::audit_log::AuditLog;
+use super::changes::Changes;
 use super::checks::Given;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
@@ -89,6 +90,7 @@ pub(crate) fn mount(
         false => runtime.block_on(connect(config))?,
     };
     let region = client.region().to_owned();
+    let changes = Changes::find(config, &region, is_taken, &runtime)?;
     let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
     let measured = Arc::new(MeasuredClient::new(client));
     let beside = beside_pool(config);
@@ -203,6 +205,9 @@ pub(crate) fn mount(
         Given::Folder(point) => s3mount_fuse::mount(fs.clone(), point, &fuse, runtime.handle()),
     };
     let mut mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
+    if let Some(changes) = changes {
+        changes.follow(&fs, &runtime);
+    }
     // What the keeper is given when this daemon makes way, where the kernel sends no request again.
     let mut at_the_end = None;
     if let Some(keeper) = keeper {

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use clap::{Arg, ArgAction};
 use hyper::Uri;
+use s3mount_changes::QueueName;
 
 use crate::flags::access::{AccessArgs, READING};
 use crate::flags::preset::Preset;
@@ -273,6 +275,15 @@ pub struct MountArgs {
     /// A listing counts as current for ever. The same as `indefinite` for both times.
     #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
+
+    /// Hear of changes from this queue, into which S3's event notifications go.
+    ///
+    /// sqs://NAME, sqs://ACCOUNT/NAME, or the URL or the ARN of a queue of SQS. Names, listings and files that others change
+    /// are dropped as soon as S3 tells of it, mostly within seconds, so --metadata-ttl may be long. Each mount needs a queue
+    /// of its own, and takes the messages out of it. .s3mount/changes passes the changes on to programs. See
+    /// docs/CHANGES.md.
+    #[arg(long, value_name = "QUEUE", value_parser = QueueName::from_str, conflicts_with = "immutable", help_heading = METADATA, hide_short_help = true)]
+    pub(crate) events_from: Option<QueueName>,
 
     /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
     /// machine's or the cgroup's].

@@ -34,6 +34,16 @@ pub(super) fn region(bucket: &str, flag: Option<&str>) -> anyhow::Result<Option<
     Ok(Some(region))
 }
 
+/// Refuses to wait for what S3 does not tell of a directory bucket.
+pub(super) fn check_events(bucket: &str, is_asked: bool) -> anyhow::Result<()> {
+    ensure!(
+        !(is_asked && is_directory_bucket(bucket)),
+        "--events-from does not go with the directory bucket {bucket:?} (S3 Express One Zone), of whose changes S3 tells \
+         nobody; leave the flag out, and set --metadata-ttl"
+    );
+    Ok(())
+}
+
 /// Refuses what objects of a directory bucket can't have.
 pub fn check_objects(bucket: &str, class: Option<&str>, encryption: Option<&str>) -> anyhow::Result<()> {
     if !is_directory_bucket(bucket) {

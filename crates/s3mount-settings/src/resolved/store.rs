@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use s3mount_bucket::first_answer;
+use s3mount_changes::{QueueConfig, QueueName};
 use s3mount_crt::directory_bucket::is_directory_bucket;
 use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variants};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
@@ -313,6 +314,15 @@ impl Store {
             user_agent,
             ..usual
         })
+    }
+
+    /// The queue of this name, which tells of changes of the bucket, for a bucket in `region`.
+    pub fn queue(&self, name: QueueName, region: &str) -> QueueConfig {
+        let (profile, ca_bundle) = (self.profile.clone(), self.ca_bundle.clone());
+        // An access point has another name than its bucket, by which notifications go.
+        let is_access_point = self.bucket.starts_with("arn:") || self.bucket.ends_with("-s3alias");
+        let bucket = (!is_access_point).then(|| self.bucket.clone());
+        QueueConfig { name, bucket, region: region.to_owned(), profile, ca_bundle }
     }
 
     /// The flags that name this store, for a command line that we start ourselves.
