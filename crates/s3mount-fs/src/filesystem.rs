@@ -99,6 +99,9 @@ impl Filesystem {
         runtime: &Handle,
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
+        if config.is_told {
+            inodes.tell_by_name();
+        }
         let names = prefetcher.disk().and_then(DiskCache::names);
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));

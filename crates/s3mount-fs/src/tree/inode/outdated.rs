@@ -58,21 +58,28 @@ impl Tables {
 }
 
 impl InodeTable {
+    /// The store tells of changes from now on.
+    pub(crate) fn tell_by_name(&self) {
+        self.lock().outdated.is_by_name = true;
+    }
+
     /// Marks the inodes of these names in the directory `prefix` as outdated, if the kernel knows them. The
     /// root's prefix is `root`.
     pub(crate) fn outdate(&self, root: &str, prefix: &str, names: &[Box<str>]) {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
         for name in names {
-            match tables.newest(folder, name) {
-                // The version of a draft's own publication does not outdate the draft, nor does the copy of a version onto
-                // itself outdate the file.
-                Some(ino) if tables.drafts.contains_key(&ino) || tables.replaced.contains(&ino) => {}
-                Some(ino) => tables.outdate(folder, ino),
-                None if tables.handover.is_some() => {
-                    tables.outdated.names.entry(folder).or_default().push(name.clone());
-                }
-                None => {}
+            let newest = tables.newest(folder, name);
+            // The version of a draft's own publication does not outdate the draft, nor does the copy of a version onto
+            // itself outdate the file.
+            if let Some(ino) = newest
+                && !tables.drafts.contains_key(&ino)
+                && !tables.replaced.contains(&ino)
+            {
+                tables.outdate(folder, ino);
+            }
+            if tables.outdated.is_by_name || (newest.is_none() && tables.handover.is_some()) {
+                tables.outdated.names.entry(folder).or_default().push(name.clone());
             }
         }
         let has_outdated =

@@ -141,6 +141,12 @@ impl InodeTable {
         }
         tables.set_newest(ino, parent, name);
         tables.record(ino);
+        if tables.outdated.is_by_name {
+            // The kernel believes the new name for as long as it did the former one.
+            tables.outdated.names.entry(parent).or_default().push(name.into());
+            drop(tables);
+            self.has_outdated.notify_one();
+        }
     }
 
     /// Gives the inodes of `moved` objects their new ETags. The inode of another version of such an object is outdated.
