@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::metrics::ChangeMetrics;
 use crate::notification::{KeyChange, Parsed, parse};
-use crate::queue::{LONG_POLL, Queue, QueueConfig, QueueError};
+use crate::queue::{Queue, QueueConfig, QueueError};
 
 /// How many requests wait for messages at once. One takes ten messages in two round trips.
 const AT_ONCE: usize = 4;
@@ -114,7 +114,7 @@ impl Follower {
 
     /// Takes the next messages.
     async fn take(self: &Arc<Self>, queue: &Queue) -> Result<Taken, QueueError> {
-        let messages = queue.receive(LONG_POLL).await?;
+        let messages = queue.receive().await?;
         let has_come = !messages.is_empty();
         let (mut done, mut changes) = (Vec::new(), Vec::new());
         for message in messages {
@@ -156,10 +156,7 @@ impl Follower {
     /// Tells of what a message says, and adds that to `told`. Returns its receipt if it is to be deleted.
     fn take_in(&self, message: Message, told: &mut Vec<KeyChange>) -> Option<String> {
         let parsed = parse(message.body.as_deref().unwrap_or_default());
-        let is_ours = |parsed: &Parsed| {
-            let is_ours = |bucket: &String| self.config.bucket.as_ref().is_none_or(|ours| ours == bucket);
-            parsed.buckets.iter().any(is_ours)
-        };
+        let is_ours = |parsed: &Parsed| parsed.buckets.iter().any(|bucket| self.config.is_ours(bucket));
         let Some(Parsed { changes, .. }) = parsed.filter(is_ours) else {
             self.metrics.left.inc();
             if !self.was_left.swap(true, Ordering::Relaxed) {
@@ -172,14 +169,12 @@ impl Follower {
             }
             return None;
         };
-        for change in changes {
-            if self.config.bucket.as_ref().is_none_or(|ours| *ours == change.bucket) {
-                if let Some(lag) = lag(&change.time, SystemTime::now()) {
-                    self.metrics.lag.note_time(lag);
-                }
-                self.listener.tell(&change);
-                told.push(change);
+        for change in changes.into_iter().filter(|change| self.config.is_ours(&change.bucket)) {
+            if let Some(lag) = lag(&change.time, SystemTime::now()) {
+                self.metrics.lag.note_time(lag);
             }
+            self.listener.tell(&change);
+            told.push(change);
         }
         message.receipt_handle
     }

@@ -15,7 +15,7 @@ use crate::queue_name::QueueName;
 
 /// How long a request waits for a message. It is the longest time that SQS allows, and the answer comes with the first
 /// message.
-pub(crate) const LONG_POLL: Duration = Duration::from_secs(20);
+const LONG_POLL: Duration = Duration::from_secs(20);
 
 /// The most messages of an answer. SQS allows no more.
 const MOST_MESSAGES: i32 = 10;
@@ -58,9 +58,16 @@ pub struct Queue {
     url: String,
 }
 
+impl QueueError {
+    fn new(queue: &QueueName, why: impl Into<String>) -> Self {
+        Self { queue: queue.to_string(), why: why.into() }
+    }
+}
+
 impl QueueConfig {
-    pub(crate) fn error(&self, why: impl Into<String>) -> QueueError {
-        QueueError { queue: self.name.to_string(), why: why.into() }
+    /// Whether messages about this bucket are for the mount.
+    pub(crate) fn is_ours(&self, bucket: &str) -> bool {
+        self.bucket.as_ref().is_none_or(|ours| ours == bucket)
     }
 }
 
@@ -77,7 +84,7 @@ impl Queue {
         let region = region.unwrap_or(&config.region);
         let sdk =
             s3mount_credentials::sdk_config(config.profile.as_deref(), region, config.ca_bundle.as_deref());
-        let sdk = sdk.await.map_err(|error| config.error(error))?;
+        let sdk = sdk.await.map_err(|error| QueueError::new(&config.name, error))?;
         let timeout = TimeoutConfig::builder().operation_timeout(LONG_POLL.saturating_add(PATIENCE));
         // Whoever asks tries again.
         let mut builder =
@@ -92,15 +99,15 @@ impl Queue {
                 let request =
                     client.get_queue_url().queue_name(name).set_queue_owner_aws_account_id(account.clone());
                 let answer = request.send().await;
-                let answer = answer.map_err(|error| config.error(text_of(&error)))?;
-                answer.queue_url.ok_or_else(|| config.error("the answer has no URL"))?
+                let answer = answer.map_err(|error| QueueError::new(&config.name, text_of(&error)))?;
+                answer.queue_url.ok_or_else(|| QueueError::new(&config.name, "the answer has no URL"))?
             }
         };
         Ok(Self { client, name: config.name.clone(), url })
     }
 
     fn error(&self, error: &(impl Error + ProvideErrorMetadata)) -> QueueError {
-        QueueError { queue: self.name.to_string(), why: text_of(error) }
+        QueueError::new(&self.name, text_of(error))
     }
 
     /// Asks for a message, and leaves it in the queue.
@@ -113,15 +120,15 @@ impl Queue {
         answer.await.map(drop).map_err(|error| self.error(&error))
     }
 
-    /// The next messages. Waits for the first one, but no longer than `limit`, which is [`LONG_POLL`] at most.
+    /// The next messages. Waits for the first one, but no longer than [`LONG_POLL`].
     ///
     /// # Errors
     /// Those of the request.
-    pub(crate) async fn receive(&self, limit: Duration) -> Result<Vec<Message>, QueueError> {
+    pub(crate) async fn receive(&self) -> Result<Vec<Message>, QueueError> {
         let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         let request = self.client.receive_message().queue_url(&self.url);
         let request = request.max_number_of_messages(MOST_MESSAGES).visibility_timeout(seconds(HIDDEN));
-        let answer = request.wait_time_seconds(seconds(limit)).send().await;
+        let answer = request.wait_time_seconds(seconds(LONG_POLL)).send().await;
         Ok(answer.map_err(|error| self.error(&error))?.messages.unwrap_or_default())
     }
 
@@ -135,8 +142,7 @@ impl Queue {
             entry.id(index.to_string()).receipt_handle(receipt).build()
         };
         let entries = receipts.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>();
-        let entries =
-            entries.map_err(|error| QueueError { queue: self.name.to_string(), why: error.to_string() })?;
+        let entries = entries.map_err(|error| QueueError::new(&self.name, error.to_string()))?;
         let request = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries));
         request.send().await.map(drop).map_err(|error| self.error(&error))
     }
