@@ -87,8 +87,9 @@ fn errno<T>(result: &io::Result<T>) -> Option<i32> {
 
 /// A world, and a second mount of its bucket.
 struct Mounts {
-    world: World,
+    /// **Invariant**: it is dropped first. Its folder is one of the world's, and its server is the world's, too.
     other: MountGuard,
+    world: World,
 }
 
 impl Mounts {

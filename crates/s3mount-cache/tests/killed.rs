@@ -14,7 +14,7 @@ use s3mount_object::{ByteRange, ETag, ObjectId};
 /// Set to the cache's directory, it makes this test the process that fills it.
 const FILLS: &str = "S3MOUNT_TEST_FILLS";
 
-const KILLS: u64 = 200;
+const KILLS: u64 = 100;
 
 const BLOCK: u64 = 128 << 10;
 

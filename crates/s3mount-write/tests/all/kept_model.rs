@@ -500,7 +500,7 @@ fn run_process(truth: &mut Truth, life: u64, steps: &mut impl Iterator<Item = St
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn the_next_process_has_all_that_was_acknowledged(

@@ -214,7 +214,7 @@ async fn run(seed: u64, readers: u64, memory: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn no_reader_gets_a_byte_that_was_never_there(
