@@ -2,19 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use mountpoint_s3_crt::common::allocator::Allocator;
-use mountpoint_s3_crt::common::error::Error as CrtError;
-use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
-use mountpoint_s3_crt::io::host_resolver::{HostResolver, HostResolverDefaultOptions};
-use mountpoint_s3_crt::io::retry_strategy::{RetryStrategy, StandardRetryOptions};
-use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOptions};
-use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
-use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
     BucketInfo, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient,
     ObjectError, ObjectId, ObjectMeta, PartBuffer, S3Detail, UploadParts,
@@ -26,43 +19,27 @@ use crate::checksum;
 use crate::clock::ClockSkew;
 use crate::directory_bucket;
 use crate::endpoint::Endpoint;
-use crate::error::{NO_ETAG, crt_error};
-use crate::keep_alive::{self, KeepAlive};
-use crate::pool::LendingPool;
+use crate::error::NO_ETAG;
+use crate::keep_alive::KeepAlive;
 use crate::session::Sessions;
-use crate::signer::{Network, Signer};
-use crate::tuning::tune;
+use crate::signer::Signer;
+use crate::transport::{FIRST_REGION, Transport};
 use crate::xml::{etag, list_page, object_attributes};
 use crate::{Credentials, CrtConfig};
 
-/// If the region of a bucket is not known, we ask the endpoint of this region for it. This endpoint knows the
-/// regions of all buckets.
-const FIRST_REGION: &str = "us-east-1";
-
-/// The throughput that the CRT expects of one connection, in Gbit/s. The CRT divides its target by this to
-/// get the number of connections (`s_throughput_per_connection_gbps` in its source).
-const GBPS_PER_CONNECTION: f64 = 0.4;
-
-/// Without an override, the CRT uses at least this many connections.
-const MIN_CONNECTIONS: u32 = 10;
-
-/// The CRT refuses a lower limit. This limit bounds no memory here: bodies are written into lent buffers.
-const CRT_MEMORY_LIMIT_BYTES: u64 = 1 << 30;
-
 /// An S3 client for one bucket.
 pub struct CrtClient {
-    pub(crate) client: Client,
+    pub(crate) transport: Transport,
     pub(crate) allocator: Allocator,
     pub(crate) endpoint: Endpoint,
-    pub(crate) pool: LendingPool,
     pub(crate) signer: Signer,
     /// The sessions, if the bucket is a directory bucket.
     pub(crate) sessions: Option<Sessions>,
     pub(crate) verify: bool,
     pub(crate) user_agent: String,
-    pub(crate) next_id: AtomicU64,
     pub(crate) keep_alive: Arc<KeepAlive>,
-    pub(crate) max_connections: u32,
+    /// Whether a request may stay under way to keep its connections.
+    pub(crate) keeps_connections: bool,
     /// Counts of all attempts at requests.
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) bucket: String,
@@ -135,7 +112,6 @@ impl CrtClient {
     /// `Rejected` for an endpoint that is not a URL; `Tls` for a CA bundle that can't be read;
     /// `NoCredentials` for a profile that does not exist.
     pub fn new(config: CrtConfig) -> Result<Self, ObjectError> {
-        tune();
         let allocator = Allocator::default();
         // No endpoint knows the regions of directory buckets, but their names do.
         let zonal = directory_bucket::region(&config.bucket).filter(|_| config.endpoint_url.is_none());
@@ -146,22 +122,25 @@ impl CrtClient {
             let error = ObjectError::new(ErrorKind::NoCredentials, "CreateSession", &config.bucket);
             return Err(error.with_source("a directory bucket takes no requests without credentials"));
         }
-        let (client, signer, keep_alive, pool) = build(&config, &endpoint, &allocator)?;
-        let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
+        let transport = match &config.transport {
+            Some(transport) => transport.clone(),
+            None => Transport::new(&config.transport_config())?,
+        };
+        let signer = Signer::new(&config, &endpoint, transport.network(), transport.tls(), &allocator)?;
+        let (keep_alive, keeps_connections) = transport.keep_alive();
+        let CrtConfig { bucket, user_agent, verify, .. } = config;
         let CrtConfig { expected_bucket_owner, requester_pays, .. } = config;
-        let (next_id, attempts) = (AtomicU64::new(keep_alive::ID + 1), Arc::default());
+        let attempts = Arc::default();
         Ok(Self {
-            client,
+            transport,
             allocator,
             endpoint,
-            pool,
             signer,
             sessions,
             verify,
             user_agent,
-            next_id,
             keep_alive,
-            max_connections,
+            keeps_connections,
             attempts,
             bucket,
             expected_bucket_owner,
@@ -169,61 +148,6 @@ impl CrtClient {
             clock: ClockSkew::new(),
         })
     }
-}
-
-fn build(
-    config: &CrtConfig,
-    endpoint: &Endpoint,
-    allocator: &Allocator,
-) -> Result<(Client, Signer, Arc<KeepAlive>, LendingPool), ObjectError> {
-    let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
-    let mut event_loops =
-        EventLoopGroup::new_default(allocator, Some(config.event_loops.max(1)), || {}).map_err(fail)?;
-    let resolver = HostResolverDefaultOptions { max_entries: 8, event_loop_group: &mut event_loops };
-    let host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
-    let mut network = Network { event_loops: event_loops.clone(), host_resolver };
-    let bootstrap = network.bootstrap(allocator).map_err(fail)?;
-    let mut retries = StandardRetryOptions::default(&mut event_loops);
-    // One retry without delay, for a connection that the store has closed meanwhile. A value of 0 would mean
-    // three retries. The layers above retry until a deadline of their own.
-    retries.backoff_retry_options.max_retries = 1;
-    retries.backoff_retry_options.backoff_scale_factor = Duration::from_millis(50);
-    let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
-    let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
-    let signer = Signer::new(config, endpoint, network, tls.clone(), allocator)?;
-    let keep_alive = KeepAlive::new();
-    let pool = LendingPool::new(keep_alive.clone());
-    let lending = pool.clone();
-    let factory = MemoryPoolFactoryWrapper::new(move |_: MemoryPoolFactoryOptions| lending.clone());
-    let connections = config.max_connections.max(1);
-    let mut options = ClientConfig::new();
-    options
-        .region(&endpoint.signing_region)
-        .client_bootstrap(bootstrap)
-        .retry_strategy(retries)
-        .signing_config(signer.signing())
-        .throughput_target_gbps(f64::from(connections.max(MIN_CONNECTIONS)) * GBPS_PER_CONNECTION)
-        .max_active_connections_override(connections)
-        .memory_limit_in_bytes(CRT_MEMORY_LIMIT_BYTES)
-        .buffer_pool_factory(CrtBufferPoolFactory::new(factory, event_loops));
-    if !config.network_interfaces.is_empty() {
-        options.network_interface_names(config.network_interfaces.clone());
-    }
-    if let Some(tls) = &tls {
-        options.tls_connection_options(TlsConnectionOptions::new(tls));
-    }
-    Ok((Client::new(allocator, options).map_err(fail)?, signer, keep_alive, pool))
-}
-
-/// A TLS context that trusts the certificate authorities in `pem`, and no others.
-fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, ObjectError> {
-    let name = pem.display().to_string();
-    let bad = |error: &dyn fmt::Display| {
-        ObjectError::new(ErrorKind::Tls, "read CA bundle", &name).with_source(error.to_string())
-    };
-    let mut options = TlsContextOptions::new_default_client(allocator);
-    options.override_default_trust_store_from_path(None, Some(pem)).map_err(|error| bad(&error))?;
-    TlsContext::new(allocator, &options).map_err(|error| bad(&error))
 }
 
 /// The description in the answer to a HEAD.

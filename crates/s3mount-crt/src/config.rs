@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::CredentialSource;
+use crate::transport::{Transport, TransportConfig};
 
 /// Settings of a client for one bucket.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct CrtConfig {
     /// The number of event loops, each with a thread for the network's I/O. The CRT starts the same number of threads
     /// again, which hand bodies over.
     pub event_loops: u16,
+    /// Event loops and connections that clients of several buckets share. Unset if the client has its own.
+    pub transport: Option<Transport>,
     /// The names of the network interfaces that the connections to the bucket take in turn. If there is none, the
     /// system's routes choose.
     pub network_interfaces: Vec<String>,
@@ -57,10 +60,23 @@ impl CrtConfig {
             verify: true,
             max_connections: 512,
             event_loops: usual_event_loops(),
+            transport: None,
             network_interfaces: Vec::new(),
             expected_bucket_owner: None,
             requester_pays: false,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+impl CrtConfig {
+    /// The settings of a transport for this client alone.
+    pub fn transport_config(&self) -> TransportConfig {
+        TransportConfig {
+            event_loops: self.event_loops,
+            max_connections: self.max_connections,
+            ca_bundle: self.ca_bundle.clone(),
+            network_interfaces: self.network_interfaces.clone(),
         }
     }
 }

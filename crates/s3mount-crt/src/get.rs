@@ -1,6 +1,6 @@
 //! The GET, the only request whose answer carries the bytes of an object.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -171,9 +171,9 @@ impl CrtClient {
             excess: false,
             end: Some(sender),
         }));
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.pool.lend(id, into);
-        let taken_back = TakeBack(&self.pool, id);
+        let id = self.transport.next_id();
+        self.transport.pool().lend(id, into);
+        let taken_back = TakeBack(self.transport.pool(), id);
         let sent = self
             .send_get(&request, version, session, id, &part)
             .map_err(|error| crt_error(OPERATION, key, error))?;
@@ -291,6 +291,6 @@ impl CrtClient {
                 }
             })
             .on_finish(move |result| end(&on_finish, End::Finished(result)));
-        Ok(CancelOnDrop(Some(self.client.make_meta_request(options)?)))
+        Ok(CancelOnDrop(Some(self.transport.send(options)?)))
     }
 }

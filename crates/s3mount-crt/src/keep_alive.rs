@@ -21,12 +21,11 @@ use futures::channel::oneshot;
 /// firewalls and NAT forget connections after some minutes.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The id under which the request that stays under way asks for its buffer. Other requests have ids from 1.
-pub(crate) const ID: u64 = 0;
-
 /// Whether connections are kept, and when the last request was.
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
+    /// The id under which the request that stays under way asks for its buffer.
+    id: u64,
     started: Instant,
     /// The milliseconds from `started` to the last request.
     used: AtomicU64,
@@ -44,13 +43,19 @@ struct Ends {
 }
 
 impl KeepAlive {
-    pub(crate) fn new() -> Arc<Self> {
+    /// Keeps the connections of a client by a request with this id.
+    pub(crate) fn new(id: u64) -> Arc<Self> {
         Arc::new(Self {
+            id,
             started: Instant::now(),
             used: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
             ends: Mutex::default(),
         })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     fn set<R>(&self, change: impl FnOnce(&mut Ends) -> R) -> R {

@@ -4,14 +4,11 @@ use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestType};
 
 use crate::client::CrtClient;
-use crate::keep_alive::ID;
 
 impl CrtClient {
     /// Keeps connections open from now on. Every request calls this.
     pub(crate) fn keep_connections(&self) {
-        // The request that stays under way counts as one of the requests that may run at once. Their number
-        // is the number of connections, so with one connection it would leave no room for others.
-        if self.max_connections == 1 || !self.keep_alive.touch() {
+        if !self.keeps_connections || !self.keep_alive.touch() {
             return;
         }
         let begun = self.keep_alive.watch().map_err(|error| error.to_string());
@@ -29,8 +26,8 @@ impl CrtClient {
             .endpoint(self.endpoint.uri.clone())
             .signing_config(self.signer.signing())
             .part_size(1)
-            .custom_id(ID);
-        self.client.make_meta_request(options).map(drop)
+            .custom_id(self.keep_alive.id());
+        self.transport.send(options).map(drop)
     }
 }
 

@@ -8,8 +8,8 @@
 //! Invariants:
 //! - No callback panics: a panic in a callback ends the process.
 //! - The process must fork *before* it makes the first client: the CRT's threads do not survive a fork.
-//! - There is one client per endpoint host: the CRT caches connections by host name alone, without port and
-//!   scheme.
+//! - There is one client per endpoint host, or one [`Transport`] for all clients of a host: the CRT caches connections by
+//!   host name alone, without port and scheme.
 #![expect(
     clippy::disallowed_methods,
     reason = "the CRT's callbacks come by the machine's time, in threads of its own"
@@ -23,18 +23,21 @@ mod clock;
 mod config;
 mod create_session;
 pub mod directory_bucket;
+mod encoding;
 mod endpoint;
 mod error;
 mod get;
 mod keep_alive;
 mod keep_alive_request;
 mod logging;
+mod network;
 mod object_headers;
 mod pool;
 mod request;
 mod session;
 mod signer;
 mod source;
+mod transport;
 mod tuning;
 mod upload_xml;
 mod writer;
@@ -44,6 +47,7 @@ pub use client::CrtClient;
 pub use config::{Addressing, Credentials, CrtConfig, Variants, usual_event_loops};
 pub use logging::init_logging;
 pub use source::{CredentialSource, Keys, NoKeys};
+pub use transport::{Transport, TransportConfig};
 
 /// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.
 #[cfg(fuzzing)]

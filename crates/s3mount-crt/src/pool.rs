@@ -13,46 +13,54 @@
 //! lender.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mountpoint_s3_crt::s3::client::MetaRequest;
 use mountpoint_s3_crt::s3::pool::{Cancellation, CancellationToken, MemoryPool};
 use s3mount_object::PartBuffer;
 
-use crate::keep_alive::{self, KeepAlive};
+use crate::keep_alive::KeepAlive;
 
 /// The lent buffers, by the id of the request they were brought for. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct LendingPool {
-    lent: Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>,
-    keep_alive: Arc<KeepAlive>,
+#[derive(Clone, Default)]
+pub(crate) struct LendingPool(Arc<Mutex<Lent>>);
+
+#[derive(Default)]
+struct Lent {
+    buffers: HashMap<u64, Box<dyn PartBuffer>>,
+    /// What the requests that keep connections open wait for.
+    waits: HashMap<u64, Weak<KeepAlive>>,
 }
 
 impl std::fmt::Debug for LendingPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LendingPool").field("waiting", &self.lock().len()).finish()
+        f.debug_struct("LendingPool").field("waiting", &self.lock().buffers.len()).finish()
     }
 }
 
 impl LendingPool {
-    /// A pool without any lent buffer. The request that keeps connections open waits here as long as `keep_alive`
-    /// says.
-    pub(crate) fn new(keep_alive: Arc<KeepAlive>) -> Self {
-        Self { lent: Arc::default(), keep_alive }
+    /// The request that keeps connections open waits here as long as `keep_alive` says.
+    pub(crate) fn wait_for(&self, keep_alive: &Arc<KeepAlive>) {
+        self.lock().waits.insert(keep_alive.id(), Arc::downgrade(keep_alive));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Box<dyn PartBuffer>>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What a request waits for that keeps connections open.
+    fn wait_of(&self, id: u64) -> Option<Arc<KeepAlive>> {
+        self.lock().waits.get(&id)?.upgrade()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores `buffer` for the request `id`.
     pub(crate) fn lend(&self, id: u64, buffer: Box<dyn PartBuffer>) {
-        self.lock().insert(id, buffer);
+        self.lock().buffers.insert(id, buffer);
     }
 
     /// Takes the buffer of the request `id` back, if the CRT has not asked for it.
     pub(crate) fn take_back(&self, id: u64) {
-        let buffer = self.lock().remove(&id);
+        let buffer = self.lock().buffers.remove(&id);
         // Drop the buffer without the lock: it returns to a pool of its own.
         drop(buffer);
     }
@@ -85,11 +93,13 @@ impl MemoryPool for LendingPool {
         meta_request: &MetaRequest,
         token: CancellationToken,
     ) -> Result<BodyBuffer, Cancellation> {
-        if meta_request.custom_id() == Some(keep_alive::ID) {
-            self.keep_alive.kept().await;
+        let lent = meta_request.custom_id().and_then(|id| self.lock().buffers.remove(&id));
+        if lent.is_none()
+            && let Some(keep_alive) = meta_request.custom_id().and_then(|id| self.wait_of(id))
+        {
+            keep_alive.kept().await;
             meta_request.cancel();
         }
-        let lent = meta_request.custom_id().and_then(|id| self.lock().remove(&id));
         match lent {
             Some(buffer) if (*buffer).as_ref().len() >= size => Ok(BodyBuffer::Lent { buffer, len: size }),
             Some(_) | None if token.is_cancelled() => Err(Cancellation),

@@ -218,6 +218,6 @@ impl CrtClient {
         if let Some(body) = body {
             options.request_body(body);
         }
-        Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
+        Ok((CancelOnDrop(Some(self.transport.send(options)?)), finished))
     }
 }

@@ -19,14 +19,12 @@ use mountpoint_s3_crt::auth::credentials::{
 use mountpoint_s3_crt::auth::signing_config::{SigningAlgorithm, SigningConfig};
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::error::Error as CrtError;
-use mountpoint_s3_crt::io::channel_bootstrap::{ClientBootstrap, ClientBootstrapOptions};
-use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
-use mountpoint_s3_crt::io::host_resolver::HostResolver;
 use mountpoint_s3_crt::io::tls::TlsContext;
 use mountpoint_s3_crt::s3::client::init_signing_config;
 use s3mount_object::{ErrorKind, ObjectError};
 
 use crate::endpoint::Endpoint;
+use crate::network::Network;
 use crate::{Credentials, CrtConfig, Keys};
 
 /// If the store refuses credentials that it never accepted, within this time after the signer looked for
@@ -52,20 +50,6 @@ pub(crate) struct Signer {
 struct Renewal {
     network: Network,
     at: Instant,
-}
-
-/// Event loops and a host resolver, for providers that ask the network.
-#[derive(Clone)]
-pub(crate) struct Network {
-    pub(crate) event_loops: EventLoopGroup,
-    pub(crate) host_resolver: HostResolver,
-}
-
-impl Network {
-    pub(crate) fn bootstrap(&mut self, allocator: &Allocator) -> Result<ClientBootstrap, CrtError> {
-        let (event_loop_group, host_resolver) = (&mut self.event_loops, &mut self.host_resolver);
-        ClientBootstrap::new(allocator, &ClientBootstrapOptions { event_loop_group, host_resolver })
-    }
 }
 
 impl fmt::Debug for Signer {

@@ -9,7 +9,7 @@ use s3mount_object::{
     WrittenParts,
 };
 
-use crate::endpoint::{decode, encode};
+use crate::encoding::{decode, encode};
 use crate::xml::{XmlError, date, etag, walk};
 
 /// The body of CompleteMultipartUpload, for an upload with checksums or one without.

@@ -15,7 +15,7 @@ use s3mount_object::{
 
 use crate::CrtClient;
 use crate::answer::{Answer, metadata_headers};
-use crate::endpoint::encode_path;
+use crate::encoding::encode_path;
 use crate::get::{Fetched, Version};
 use crate::object_headers::{Headers, condition, new_object};
 use crate::request::Call;
@@ -390,7 +390,7 @@ impl ObjectWriter for CrtClient {
 
 /// The id of an upload as it stands in a query.
 fn encode_id(upload: &UploadId) -> String {
-    crate::endpoint::encode(&upload.id)
+    crate::encoding::encode(&upload.id)
 }
 
 /// Whether an upload failed because another object is there (412), or is written there at this moment (409).

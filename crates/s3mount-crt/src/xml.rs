@@ -14,7 +14,7 @@ use s3mount_object::{
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::endpoint::{decode, text_of};
+use crate::encoding::{decode, text_of};
 
 /// The error for XML that S3 would not send.
 #[derive(Debug, thiserror::Error)]
