@@ -67,6 +67,41 @@ fn missing_arguments() {
 }
 
 #[test]
+fn several_buckets() {
+    let check = |args: &[&str], message: &str| {
+        let (_folder, dir) = folder();
+        check_fails(&[args, &[&dir]].concat(), message);
+    };
+    check(
+        &["--buckets", "a"],
+        "--buckets: \"a\" names no folder and bucket; write NAME=[s3://]BUCKET[/PREFIX], such as \
+         train=s3://data/train/",
+    );
+    check(
+        &["--buckets", "a=data", "--buckets", "a=other"],
+        "--buckets: the name \"a\" is given twice; each folder has its own",
+    );
+    check(
+        &["--buckets", "x/y=data"],
+        "--buckets: \"x/y\" can't be the name of a folder of the mount; choose another name",
+    );
+    check(
+        &["--buckets", "a=data--use1-az4--x-s3"],
+        "--buckets: \"data--use1-az4--x-s3\" is a directory bucket (S3 Express One Zone), which lists its keys in \
+         no order; mount it by itself",
+    );
+    check(
+        &["--buckets", "a=data", "bucket"],
+        "both the bucket \"bucket\" and --buckets were given; give one of them",
+    );
+    check(
+        &["--buckets", "a=data", "--allow=write"],
+        "--allow does not go with --buckets: it is for a mount of one bucket; leave one of them out",
+    );
+    check_fails(&["--buckets", "a=data"], "no folder was given; see s3mount --help");
+}
+
+#[test]
 fn mount_options() {
     let check = |options: &str, line: &str| check_usage(&["bucket", "/mnt", "-o", options], line);
     check("ro,_netdev,banana", "error: unknown mount option 'banana'");

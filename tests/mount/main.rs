@@ -13,6 +13,7 @@ mod attributes;
 mod audit;
 mod bench;
 mod beside;
+mod buckets;
 mod calls;
 mod cgroup;
 mod cleanup;

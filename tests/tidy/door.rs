@@ -19,7 +19,7 @@ const COMMAND_LINE: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-syst
 /// The modules of the command line that join clients and buckets together, or try a client out. All others have a
 /// bucket, if anything.
 const WIRING: &[&str] = &[
-    "s3mount-cli/src/daemon/mount.rs",
+    "s3mount-cli/src/daemon/client.rs",
     "s3mount-settings/src/resolved/store.rs",
     "s3mount-tools/src/bench",
     "s3mount-tools/src/doctor",

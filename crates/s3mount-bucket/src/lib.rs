@@ -7,6 +7,7 @@
 //! - All requests of a bucket take their permits from one table of [`Limits`], and their retries from one
 //!   [`RetryBudget`].
 //! - [`Rates`] are what a mount keeps to: a request waits until it may be sent.
+//! - [`BucketFolders`] makes one bucket of several, each of which is a folder.
 //! - [`MeasuredClient`] stands around another client, and counts and times its requests by operation and
 //!   status. Retries and second GETs pass it like any other request.
 
@@ -15,6 +16,7 @@ mod bucket;
 mod budget;
 mod door;
 mod first;
+mod folders;
 mod late;
 mod limits;
 mod measured;
@@ -31,6 +33,7 @@ pub use attempts::Backoff;
 pub use bucket::{Bucket, Failure, WritableBucket};
 pub use budget::RetryBudget;
 pub use first::first_answer;
+pub use folders::{BucketFolder, BucketFolders};
 pub use limits::{Limits, Permit};
 pub use measured::MeasuredClient;
 pub use metrics::{

@@ -21,6 +21,12 @@ use s3mount_tools::tune::TuneArgs;
 use s3mount_tools::volume::VolumeArgs;
 use s3mount_tools::warm::WarmArgs;
 
+/// A folder that is not given is named by clap as if it could be left out, since `--buckets` takes the bucket's place.
+const USAGE: &str = "\
+s3mount [OPTIONS] <[s3://]BUCKET[/PREFIX]> <DIR>
+       s3mount [OPTIONS] --buckets <NAME=BUCKET[/PREFIX],...> <DIR>
+       s3mount <COMMAND>";
+
 /// Mount an S3 bucket as a folder, and read at the speed of the network.
 ///
 /// Reads become parallel ranged GETs that run ahead of the reader, inside a hard memory bound.
@@ -31,6 +37,7 @@ use s3mount_tools::warm::WarmArgs;
 /// returns 1 when it cannot mount, and 2 when it cannot read a flag.
 #[derive(Debug, Parser)]
 #[command(
+    override_usage = USAGE,
     name = "s3mount",
     version,
     long_version = crate::version::long(),

@@ -4,6 +4,7 @@ mod asked;
 mod audit_log;
 mod changes;
 mod checks;
+mod client;
 mod conditions;
 mod control_socket;
 mod device;
@@ -128,5 +129,5 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
 }
 
 fn mounted(config: &Config) -> String {
-    format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.target)
+    format!("{} is mounted at {}", config.shown, config.target)
 }

@@ -31,7 +31,7 @@ pub(crate) struct Helper {
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, max_term_width = 100)]
 struct HelperArgs {
-    /// Bucket, with or without s3://, and the prefix to show.
+    /// Bucket, with or without s3://, and the prefix to show; or several, as --buckets takes them.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]")]
     source: String,
     /// Empty folder to mount at.
@@ -76,8 +76,16 @@ pub(crate) fn translate(
     for options in args.options {
         translated.extend(["-o".into(), options]);
     }
-    translated.extend(["--".into(), args.source.clone().into(), args.dir]);
+    match is_list(&args.source) {
+        true => translated.extend(["--buckets".into(), args.source.clone().into(), "--".into(), args.dir]),
+        false => translated.extend(["--".into(), args.source.clone().into(), args.dir]),
+    }
     Ok((Helper { source: args.source, is_fake: args.fake, is_verbose: args.verbose }, translated))
+}
+
+/// Whether the source is a list of buckets, as `--buckets` takes it: `NAME=BUCKET,...`. A prefix may have `=`, too.
+fn is_list(source: &str) -> bool {
+    source.find(['=', '/']).is_some_and(|at| source[at..].starts_with('='))
 }
 
 #[cfg(test)]
@@ -99,6 +107,11 @@ mod tests {
         assert_eq!(helper, Helper { source: "s3://b/p".to_owned(), is_fake: true, is_verbose: true });
         let expected = "s3mount -o rw,_netdev,uid=5 -o ro -- s3://b/p /mnt/d";
         assert_eq!(translated, expected.split(' ').collect::<Vec<_>>());
+        let args = ["mount.s3mount", "a=s3://b/p,c=d", "/mnt/d"].map(OsString::from);
+        let (_, translated) = translate(args).expect("arguments");
+        assert_eq!(translated, ["s3mount", "--buckets", "a=s3://b/p,c=d", "--", "/mnt/d"]);
+        let args = ["mount.s3mount", "b/day=1", "/mnt/d"].map(OsString::from);
+        assert_eq!(translate(args).expect("arguments").1, ["s3mount", "--", "b/day=1", "/mnt/d"]);
         assert!(translate(["mount.s3mount", "b"].map(OsString::from)).is_err());
     }
 }

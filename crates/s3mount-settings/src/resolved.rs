@@ -11,6 +11,7 @@ pub mod memory;
 pub(crate) mod place;
 pub mod profile;
 pub(crate) mod shared_cache;
+pub mod shown;
 pub mod source;
 pub mod store;
 pub mod target;
@@ -20,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context as _, ensure};
 use globset::GlobSet;
 use hyper::Uri;
 use s3mount_cache::DiskConfig;
@@ -31,7 +32,7 @@ use s3mount_system::threads::EventLoops;
 
 use self::globs::globs;
 use self::shared_cache::SharedCache;
-use self::store::Store;
+use self::shown::{Shown, Subtree};
 use self::target::Target;
 use self::writes::WriteConfig;
 use crate::flags::mount::{LogFormat, MountArgs, Verify};
@@ -43,10 +44,8 @@ const MIB: u64 = 1 << 20;
 /// All settings of a mount.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The bucket, and how to reach it.
-    pub store: Store,
-    /// The prefix of the keys that the mount shows. It is empty or ends in `/`.
-    pub prefix: String,
+    /// What the mount shows.
+    pub shown: Shown,
     /// What `mount` and `df` show as the source of the mount.
     pub fs_name: String,
     /// The folder to mount at, or the device that is mounted already.
@@ -162,13 +161,14 @@ const FOR_EVER: MetadataTtl = MetadataTtl::Indefinite;
 impl Config {
     /// Checks the flags, and fills in the defaults of flags that were not given.
     pub fn new(args: &MountArgs) -> anyhow::Result<Self> {
-        let source = args.source.as_deref().context("no bucket was given; see s3mount --help")?;
-        let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
-        let source = source::parse(source, args.prefix.as_deref())?;
-        let store = Store::new(source.bucket, &args.access)?;
+        let shown = Shown::new(args)?;
+        let (_, dir) = args.places();
+        let dir = dir.context("no folder was given; see s3mount --help")?;
         let WriteArgs { storage_class, sse, .. } = &args.writing;
-        directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
-        directory_bucket::check_events(&store.bucket, args.events_from.is_some())?;
+        if let Some(Subtree { store, .. }) = shown.bucket() {
+            directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
+            directory_bucket::check_events(&store.bucket, args.events_from.is_some())?;
+        }
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let memory_floor_bytes = memory::floor(args.memory_floor, memory_limit_bytes)?;
@@ -180,17 +180,19 @@ impl Config {
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
         target.check_flags(&[("--noexec", args.noexec), ("--nonempty", args.nonempty)])?;
-        let cache = cache::disk(args, &store, target.dir(), memory_limit_bytes, part_bytes)?;
-        let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
+        let cache = cache::disk(args, shown.identity(), target.dir(), memory_limit_bytes, part_bytes)?;
+        let shared_cache = match shown.bucket() {
+            Some(bucket) => shared_cache::shared(args, &bucket.store, memory_limit_bytes)?,
+            None => None,
+        };
         let kept = KeyFilter::new(
-            &source.prefix,
+            shown.prefix(),
             globs("--cache-include", &args.cache_include)?,
             globs("--cache-exclude", &args.cache_exclude)?,
         );
         Ok(Self {
-            fs_name: format!("s3://{}/{}", store.bucket, source.prefix),
-            store,
-            prefix: source.prefix,
+            fs_name: shown.to_string(),
+            shown,
             audit_log: audit_log(args, target.dir())?,
             target,
             nonempty: args.nonempty,

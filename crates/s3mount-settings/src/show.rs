@@ -27,7 +27,7 @@ pub struct ConfigArgs {
 /// When a value can't be used, as it would fail a mount.
 pub fn run(args: &ConfigArgs, matches: &ArgMatches, origins: &Origins) -> anyhow::Result<()> {
     let mount = &args.mount;
-    if mount.source.is_some() && mount.dir.is_some() {
+    if mount.has_bucket() && mount.places().1.is_some() {
         Config::new(mount)?;
     }
     let Some((_, matches)) = matches.subcommand() else { return Ok(()) };

@@ -10,8 +10,7 @@ mod store;
 use std::process::ExitCode;
 
 use s3mount_settings::flags::mount::{MountArgs, optional};
-use s3mount_settings::resolved::source::{self, Source};
-use s3mount_settings::resolved::store::Store;
+use s3mount_settings::resolved::shown::{Shown, Subtree};
 use s3mount_settings::resolved::{Config, defaults};
 use s3mount_system::{mounts, terminal};
 use serde_json::json;
@@ -29,7 +28,7 @@ pub struct DoctorArgs {
     /// Also write an object of no bytes below the prefix, and delete it.
     ///
     /// Without this flag nothing is written, and whether it may be is not known.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "buckets")]
     pub(crate) try_write: bool,
 
     /// Print JSON: each check with its state, what was found and what to do.
@@ -60,15 +59,17 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     for finding in disk::check_all(&mount.cache, mount.max_cache_size.map(|size| size.0)) {
         report(finding);
     }
-    if let Some(dir) = &mount.dir {
+    if let (_, Some(dir)) = mount.places() {
         report(folder::check(dir, mount.nonempty));
     }
-    if let Some(named) = &mount.source {
+    if mount.has_bucket() {
         report(credentials::check(&mount.access));
-        let store = source::parse(named, mount.prefix.as_deref())
-            .and_then(|Source { bucket, prefix }| Ok((Store::new(bucket, &mount.access)?, prefix)));
-        match store {
-            Ok((store, prefix)) => store::check(&store, &prefix, args.try_write, &mut report)?,
+        match Shown::new(mount) {
+            Ok(shown) => {
+                for Subtree { store, prefix } in shown.subtrees() {
+                    store::check(store, prefix, args.try_write, &mut report)?;
+                }
+            }
             Err(error) => report(Finding::fail("endpoint", format!("{error:#}"), "")),
         }
     }
@@ -78,7 +79,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
         terminal::result(&format!("{:#}", json!({ "ok": failures == 0, "checks": checks })));
     } else {
-        terminal::result(&summary(failures, warnings, mount.source.is_some()));
+        terminal::result(&summary(failures, warnings, mount.has_bucket()));
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -91,8 +92,8 @@ fn summary(failures: usize, warnings: usize, has_bucket: bool) -> String {
 
 /// Whether the flags, the environment and the file make a mount.
 fn settings(mount: &MountArgs) -> Finding {
-    let checked = match (&mount.source, &mount.dir) {
-        (Some(_), Some(_)) => Config::new(mount).map(|config| config.warnings),
+    let checked = match mount.places() {
+        (_, Some(_)) if mount.has_bucket() => Config::new(mount).map(|config| config.warnings),
         _ => defaults::found(mount).map(|_| Vec::new()),
     };
     match checked {

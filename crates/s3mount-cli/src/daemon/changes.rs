@@ -32,8 +32,10 @@ impl Changes {
         is_taken: bool,
         runtime: &Runtime,
     ) -> anyhow::Result<Option<Self>> {
-        let Some(name) = config.events_from.clone() else { return Ok(None) };
-        let config = config.store.queue(name, region);
+        let (Some(name), Some(shown)) = (config.events_from.clone(), config.shown.bucket()) else {
+            return Ok(None);
+        };
+        let config = shown.store.queue(name, region);
         if is_taken {
             return Ok(Some(Self { config, found: None }));
         }

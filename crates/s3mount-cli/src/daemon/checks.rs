@@ -7,6 +7,7 @@ use anyhow::Context;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use s3mount_fuse::MountPoint;
 use s3mount_settings::resolved::Config;
+use s3mount_settings::resolved::shown::Subtree;
 use s3mount_settings::resolved::store::check_bundle;
 use s3mount_settings::resolved::target::Target;
 use s3mount_system::mountable::{check_allowed, check_device, check_dir};
@@ -46,7 +47,9 @@ impl Given {
 /// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
 pub(crate) fn check(config: &Config) -> anyhow::Result<Given> {
     mounts::check()?;
-    config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
+    for Subtree { store, .. } in config.shown.subtrees() {
+        store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
+    }
     match &config.target {
         Target::Device(number) => device::take(*number).map(Given::Device),
         Target::Dir(dir) => check_mounting(config, dir).map(Given::Folder),

@@ -28,7 +28,7 @@ impl Question {
     /// Asks the store, if the mount may write.
     pub(super) fn ask(config: &Config, client: Arc<CrtClient>, runtime: &Runtime) -> Option<Self> {
         config.writes.as_ref()?;
-        let (prefix, is_seen) = (config.prefix.clone(), !config.foreground);
+        let (prefix, is_seen) = (config.shown.prefix().to_owned(), !config.foreground);
         // A bucket of its own: the request is none of the mount's, so its metrics don't count it.
         let bucket = WritableBucket::new(client, 1).with_timeout(TIMEOUT);
         Some(Self(runtime.spawn(async move {

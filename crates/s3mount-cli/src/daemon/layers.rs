@@ -77,7 +77,7 @@ pub(super) fn beside_pool(config: &Config) -> u64 {
 
 pub(super) fn fs_config(config: &Config) -> FsConfig {
     FsConfig {
-        prefix: config.prefix.clone(),
+        prefix: config.shown.prefix().to_owned(),
         mounted_at: SystemTime::now(),
         started_at: SystemTime::now(),
         mounted_by: geteuid().as_raw(),

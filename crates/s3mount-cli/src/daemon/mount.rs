@@ -4,31 +4,30 @@
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
+use s3mount_bucket::{Bucket, Class};
 use s3mount_cache::DiskCache;
-use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, Writes};
 use s3mount_fuse::Mount;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{Prefetcher, Tiers};
-use s3mount_settings::flags::mount::Verify;
 use s3mount_settings::resolved::{self, Config};
 use s3mount_shared::SharedTier;
 use s3mount_system::connections::connections;
 use s3mount_system::metrics::DaemonMetrics;
 use s3mount_system::mounts::{MountedAt, by_id};
 use s3mount_system::{cpu_time, metrics_server, open_files, terminal, threads};
-use s3mount_write::{WriteConfig, Writer};
+use s3mount_write::{Journal, WriteConfig, Writer};
 use tokio::runtime::Runtime;
 
 use super::asked::{Ending, Signals, wait};
 use super::audit_log::AuditLog;
 use super::changes::Changes;
 use super::checks::Given;
+use super::client::Client;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
 use super::holder;
@@ -42,10 +41,6 @@ use super::warden;
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How soon a daemon that goes on with a mount tries again to make a client of its store, and how often it is looked
-/// whether it is asked to end meanwhile.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
@@ -84,25 +79,27 @@ pub(crate) fn mount(
         tracing::warn!("{note}");
     }
     let is_taken = taken.is_some();
-    let region = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
+    let regions = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
     let client = match is_taken {
-        true => runtime.block_on(connect_again(config, region))?,
-        false => runtime.block_on(connect(config))?,
+        true => runtime.block_on(Client::connect_again(config, regions))?,
+        false => runtime.block_on(Client::connect(config))?,
     };
-    let region = client.region().to_owned();
-    let changes = Changes::find(config, &region, is_taken, &runtime)?;
-    let question = if is_taken { None } else { Question::ask(config, client.clone(), &runtime) };
-    let measured = Arc::new(MeasuredClient::new(client));
+    let regions = client.regions();
+    let changes = Changes::find(config, &regions, is_taken, &runtime)?;
+    let question = match &client {
+        Client::Bucket(bucket) if !is_taken => Question::ask(config, bucket.clone(), &runtime),
+        Client::Bucket(_) | Client::Folders(_) => None,
+    };
     let beside = beside_pool(config);
     let budget =
         MemoryBudget::between(config.memory_floor_bytes - beside, config.memory_limit_bytes - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
-    let bucket = WritableBucket::new(measured.clone(), connections).with_rates(rates(config));
-    let shared = shared_tier(config, &runtime, bucket.reader(), &pool)?;
+    let store = client.open(connections, rates(config));
+    let shared = shared_tier(config, &runtime, store.reader.clone(), &pool)?;
     let tiers = Tiers { disk, shared, kept: config.kept.clone() };
     let prefetcher = Prefetcher::with_tiers(
-        bucket.reader(),
+        store.reader.clone(),
         pool.clone(),
         tiers,
         prefetch_config(config),
@@ -110,7 +107,7 @@ pub(crate) fn mount(
     );
     let mounted_at = taken.as_ref().map_or_else(SystemTime::now, |(_, _, session)| session.mounted_at);
     let fs_config = FsConfig { mounted_at, ..fs_config(config) };
-    let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config, runtime.handle());
+    let mut fs = Filesystem::new(store.reader.clone(), prefetcher.clone(), fs_config, runtime.handle());
     let (mut handover, mut state, mut left) = (None, None, None);
     if let Some((kept, before, session)) = taken {
         (handover, left) = (Some(kept), Some((before, session)));
@@ -123,8 +120,8 @@ pub(crate) fn mount(
             handover.set_settings(text.as_bytes());
         }
         // That of a multi-region access point stands for all of them.
-        if region != "*" {
-            handover.set_region(&region);
+        if !regions.contains('*') {
+            handover.set_region(&regions);
         }
         let has_spool = config.writes.as_ref().is_some_and(|writes| writes.spool.is_some());
         if let Some(keeper) = keeper.filter(|_| has_spool) {
@@ -133,14 +130,15 @@ pub(crate) fn mount(
         fs = fs.with_handover(Arc::new(handover));
     }
     let family = fs.handover().map(|handover| handover.family());
-    let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store, family));
-    let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
-    if let Some(writes) = &config.writes {
+    let (mut journal, mut leftovers) = (Journal::default(), None);
+    if let (Some(writes), Some(shown), Some(bucket)) = (&config.writes, config.shown.bucket(), &store.writer)
+    {
+        journal = journal::open(&writes.journal, &shown.store, family)?;
         let max_requests = bucket.limits().most(Class::Write);
         let given = WriteConfig { journal: journal.clone(), max_requests, ..write_config(config, writes) };
         leftovers = writes.journal.dir.clone().map(|dir| Leftovers {
             dir,
-            store: config.store.clone(),
+            store: shown.store.clone(),
             bucket: bucket.clone(),
             timeout: config.read_timeout,
             may_rename: writes.rights.folder_rename_limit > 0,
@@ -149,7 +147,7 @@ pub(crate) fn mount(
         let reclaim = move || readers.reclaim();
         let writer = Writer::with(bucket.clone(), pool, given, runtime.handle(), reclaim);
         writer.register(fs.registry());
-        measured.register_writes(fs.registry());
+        store.register_writes(fs.registry());
         let resolved::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
         let object = writes.object.clone();
         fs = fs.with_writes(Writes { writer, rights, object, append_delay, publishes_on_fsync });
@@ -157,11 +155,11 @@ pub(crate) fn mount(
             fs = fs.with_folder_markers();
         }
     }
-    if config.keeps_attributes {
+    if let Some(bucket) = store.writer.as_ref().filter(|_| config.keeps_attributes) {
         fs = fs.with_attributes(bucket.clone());
     }
-    let fs = Arc::new(fs.with_recorder(measured.recorder().clone()));
-    measured.register(fs.registry());
+    let fs = Arc::new(fs.with_recorder(store.recorder()));
+    store.register(fs.registry());
     register_process(fs.registry());
     let control = config
         .control_socket
@@ -245,7 +243,7 @@ pub(crate) fn mount(
     if let Some(leftovers) = leftovers {
         leftovers.put_in_order(fs.clone(), runtime.handle());
     }
-    tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
+    tracing::info!(source = %config.shown, dir = %config.target, "mounted");
     let give = || {
         at_the_end
             .as_ref()
@@ -307,60 +305,6 @@ fn register_process(registry: &Registry) {
     let metrics = Arc::new(DaemonMetrics::default());
     let shown = metrics.clone();
     registry.add(metrics, move || shown.connections.set_len(connections()));
-}
-
-async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
-    let Config { store, prefix, .. } = config;
-    let (client, page) = store.connect(crt_config(config)?, prefix, 1).await?;
-    if page.objects.is_empty() && !prefix.is_empty() {
-        let bucket = &store.bucket;
-        // The notice is for the user who waits, the log line for somebody who reads the log later.
-        let text =
-            format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty");
-        tracing::warn!("{text}");
-        if !config.foreground {
-            terminal::notice(&format!("warning: {text}"));
-        }
-    }
-    Ok(Arc::new(client))
-}
-
-fn crt_config(config: &Config) -> anyhow::Result<CrtConfig> {
-    Ok(CrtConfig {
-        verify: config.verify != Verify::Never,
-        event_loops: config.event_loops.source,
-        ..config.store.crt_config(config.max_connections)?
-    })
-}
-
-/// Makes a client for a mount that a daemon before has served. The store need not answer yet: programs that use the mount
-/// wait for this daemon, and can't even be killed until it answers their last FLUSH.
-///
-/// # Errors
-/// Why there is none, once this daemon is asked to end.
-async fn connect_again(config: &Config, region: Option<String>) -> anyhow::Result<Arc<CrtClient>> {
-    let mut pause = RETRY_PAUSE;
-    loop {
-        let client = || {
-            let crt = CrtConfig { region: region.clone(), ..crt_config(config)? };
-            CrtClient::new(crt).map_err(|error| resolved::store::explain(&config.store, error))
-        };
-        // Without the region, the store has to say it.
-        let client = if region.is_some() { client().map(Arc::new) } else { connect(config).await };
-        let error = match client {
-            Ok(client) => return Ok(client),
-            Err(error) => error,
-        };
-        tracing::error!("the mount waits for its store: {error:#}");
-        let until = Instant::now() + pause;
-        while Instant::now() < until {
-            if holder::is_asked_to_end()? {
-                return Err(error.context("asked to end while the mount waited for its store"));
-            }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-        pause = (pause * 2).min(Duration::from_secs(5));
-    }
 }
 
 /// Says of a mount whose kernel sends no request again what it does not survive.

@@ -1,10 +1,11 @@
 //! The flags of a mount.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use clap::{Arg, ArgAction};
+use clap::builder::Resettable;
+use clap::{Arg, ArgAction, Id};
 use hyper::Uri;
 use s3mount_changes::QueueName;
 
@@ -30,15 +31,23 @@ pub struct MountArgs {
     ///
     /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. The ARN of an access point, or its alias, can replace
     /// the bucket's name.
-    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
+    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required_unless_present = "buckets")]
     pub source: Option<String>,
 
     /// Empty folder to mount at.
     ///
     /// A mount that a killed daemon left there is unmounted first. /dev/fd/N is an open /dev/fuse that the program
     /// which starts s3mount has mounted, as CSI drivers do; s3mount then needs no privileges.
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DIR", required_unless_present = "buckets")]
     pub dir: Option<PathBuf>,
+
+    /// Show several buckets, each in a folder of its own: s3mount --buckets train=s3://data/train/,test=s3://other DIR.
+    ///
+    /// They share the memory, the connections and all other settings, and can be read, not written. Each folder is there,
+    /// also if the bucket has no key below its prefix. At AWS, each bucket may be in a region of its own. The flag can be
+    /// given several times.
+    #[arg(long, value_name = "NAME=BUCKET[/PREFIX],...", value_delimiter = ',', action = ArgAction::Append, help_heading = SOURCE)]
+    pub buckets: Vec<String>,
 
     /// Read settings from this file.
     ///
@@ -424,6 +433,21 @@ pub struct MountArgs {
     pub(crate) options: Vec<String>,
 }
 
+impl MountArgs {
+    /// The bucket and the folder to mount at, if they are given. With `--buckets`, the only place is the folder.
+    pub fn places(&self) -> (Option<&str>, Option<&Path>) {
+        match (&self.source, &self.dir) {
+            (Some(dir), None) if !self.buckets.is_empty() => (None, Some(Path::new(dir))),
+            (source, dir) => (source.as_deref(), dir.as_deref()),
+        }
+    }
+
+    /// Whether it is said what to mount.
+    pub fn has_bucket(&self) -> bool {
+        self.places().0.is_some() || !self.buckets.is_empty()
+    }
+}
+
 /// The form of the log's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -448,7 +472,7 @@ pub enum Verify {
 /// flags of a mount have headings, and those of the commands have none.
 pub fn optional(arg: Arg) -> Arg {
     let is_hidden = arg.is_hide_set() || arg.get_help_heading().is_some();
-    arg.required(false).hide(is_hidden)
+    arg.required(false).required_unless_present(Resettable::<Id>::Reset).hide(is_hidden)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

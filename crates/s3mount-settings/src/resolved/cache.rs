@@ -6,7 +6,6 @@ use anyhow::ensure;
 use nix::sys::statvfs::statvfs;
 use s3mount_cache::DiskConfig;
 
-use super::store::Store;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 
@@ -51,10 +50,10 @@ fn check_shares(max: Size, shares: &[(PathBuf, u64)], part_bytes: u64) -> anyhow
 }
 
 /// The settings of the disk cache, if the flags ask for one, for a mount at `mount_dir`. It is unset
-/// if this process does not mount.
+/// if this process does not mount. What is kept is filed under `source`.
 pub(crate) fn disk(
     args: &MountArgs,
-    store: &Store,
+    source: String,
     mount_dir: Option<&Path>,
     memory_limit_bytes: u64,
     part_bytes: u64,
@@ -79,7 +78,7 @@ pub(crate) fn disk(
     Ok(Some(DiskConfig {
         dirs,
         max_bytes: args.max_cache_size.map(|size| size.0),
-        source: store.identity(),
+        source,
         queue_bytes: memory_limit_bytes / QUEUE_SHARE,
         only_compared: args.verify == Verify::Whole,
     }))

@@ -70,7 +70,7 @@ impl Settings {
     pub(super) fn resource(&self, config: &Config) -> Resource {
         let host =
             nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let source = format!("s3://{}/{}", config.store.bucket, config.prefix);
+        let source = config.shown.to_string();
         let mount = config.target.to_string();
         let known = [
             ("service.name", self.service.clone()),
