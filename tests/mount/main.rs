@@ -41,6 +41,7 @@ mod kept_beside;
 mod late_writes;
 mod left_behind;
 mod lifecycle;
+mod listed;
 mod loader;
 mod machines;
 mod many_readers;

@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-csi",
             "s3mount-fs",
             "s3mount-fuse",
+            "s3mount-listed",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-prefetch",
@@ -58,6 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-csi", &["s3mount-settings", "s3mount-system"]),
+    ("s3mount-listed", &["s3mount-bucket", "s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),
@@ -71,6 +73,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
+            "s3mount-listed",
             "s3mount-memory",
             "s3mount-object",
             "s3mount-prefetch",
@@ -103,6 +106,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
+            "s3mount-listed",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-object",
@@ -123,6 +127,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("fuser", "s3mount-fuse"),
     ("mountpoint-s3-crt", "s3mount-crt"),
     ("mountpoint-s3-crt-sys", "s3mount-crt"),
+    ("parquet", "s3mount-listed"),
 ];
 
 /// The crates of the command line that read the environment, and the test kit.

@@ -14,6 +14,7 @@ use s3mount_tools::cache::CacheArgs;
 use s3mount_tools::cleanup::CleanupArgs;
 use s3mount_tools::cp::CopyArgs;
 use s3mount_tools::doctor::DoctorArgs;
+use s3mount_tools::names::NamesArgs;
 use s3mount_tools::stats::StatsArgs;
 use s3mount_tools::top::TopArgs;
 use s3mount_tools::trace::TraceArgs;
@@ -77,6 +78,11 @@ pub(crate) enum Command {
     /// Names are then known for --metadata-ttl. With --read the kernel's page cache then holds the
     /// files' bytes, if there is memory for all of them; with --to-cache the mount's disk cache does.
     Warm(WarmArgs),
+    /// Make the index of a list of objects, for many mounts with --names-from.
+    ///
+    /// Each mount would make it by itself, once on each machine. A mount that is given the index begins at once, from
+    /// any disk or network file system. The list is an S3 Inventory, a .csv, .tsv or .parquet; see docs/LISTS.md.
+    Names(Box<NamesArgs>),
     /// Show, check and tidy what mounts keep on a disk (--cache), also while they use it.
     Cache(CacheArgs),
     /// Print the settings that a mount would have, and where each comes from.

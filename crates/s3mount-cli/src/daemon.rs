@@ -16,6 +16,7 @@ mod layers;
 mod logging;
 mod manager;
 mod mount;
+mod names;
 mod otlp;
 mod places;
 mod taking_down;

@@ -24,7 +24,7 @@ use s3mount_settings::layers::origin::Origins;
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
 use s3mount_system::{probe, terminal};
-use s3mount_tools::{bench, cache, cleanup, cp, doctor, stats, top, trace, tune, volume, warm};
+use s3mount_tools::{bench, cache, cleanup, cp, doctor, names, stats, top, trace, tune, volume, warm};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
@@ -56,6 +56,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Config(args)) => show::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS),
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Names(args)) => names::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Csi(args)) => s3mount_csi::run(&args).map(|()| ExitCode::SUCCESS),

@@ -47,6 +47,8 @@ pub struct FsConfig {
     pub allows_writes: bool,
     /// Whether the store tells of changes ([`Filesystem::was_told`](crate::Filesystem::was_told)).
     pub is_told: bool,
+    /// Whether the names are the bucket's own, so that listings may be kept for later mounts.
+    pub keeps_listings: bool,
     /// The time after which a request for metadata fails, including its retries.
     pub timeout: Duration,
 }
@@ -74,6 +76,7 @@ impl Default for FsConfig {
             direct_auto: None,
             allows_writes: false,
             is_told: false,
+            keeps_listings: true,
             timeout: minute,
         }
     }

@@ -102,7 +102,7 @@ impl Filesystem {
         if config.is_told {
             inodes.tell_by_name();
         }
-        let names = prefetcher.disk().and_then(DiskCache::names);
+        let names = prefetcher.disk().filter(|_| config.keeps_listings).and_then(DiskCache::names);
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);

@@ -13,4 +13,5 @@ pub(crate) mod preset;
 pub(crate) mod row;
 pub mod size;
 pub(crate) mod ttl;
+mod values;
 pub(crate) mod writing;

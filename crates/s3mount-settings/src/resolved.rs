@@ -8,6 +8,7 @@ pub mod environment;
 pub(crate) mod globs;
 pub mod journal;
 pub mod memory;
+pub mod names;
 pub(crate) mod place;
 pub mod profile;
 pub(crate) mod shared_cache;
@@ -31,6 +32,7 @@ use s3mount_prefetch::KeyFilter;
 use s3mount_system::threads::EventLoops;
 
 use self::globs::globs;
+use self::names::NamesFrom;
 use self::shared_cache::SharedCache;
 use self::shown::{Shown, Subtree};
 use self::target::Target;
@@ -109,6 +111,8 @@ pub struct Config {
     pub threads: usize,
     /// The event loops of the clients.
     pub event_loops: EventLoops,
+    /// The list that the names are taken from, if there is one.
+    pub names_from: Option<NamesFrom>,
     /// How long a name and its attributes are believed.
     pub metadata_ttl: MetadataTtl,
     /// How long it is believed that a name is absent.
@@ -155,7 +159,7 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// The time for which `--immutable` believes a listing.
+/// The time for which `--immutable` and `--names-from` believe a listing.
 const FOR_EVER: MetadataTtl = MetadataTtl::Indefinite;
 
 impl Config {
@@ -184,6 +188,14 @@ impl Config {
         let shared_cache = match shown.bucket() {
             Some(bucket) => shared_cache::shared(args, &bucket.store, memory_limit_bytes)?,
             None => None,
+        };
+        let names_from = match shown.bucket() {
+            Some(bucket) => names::names_from(args, &bucket.store, memory_limit_bytes, threads)?,
+            None => None,
+        };
+        let (metadata_ttl, negative_metadata_ttl) = match args.immutable || names_from.is_some() {
+            true => (FOR_EVER, FOR_EVER),
+            false => (args.metadata_ttl.0, args.negative_metadata_ttl.0),
         };
         let kept = KeyFilter::new(
             shown.prefix(),
@@ -224,8 +236,9 @@ impl Config {
             max_request_rate: args.max_request_rate,
             threads,
             event_loops,
-            metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl.0 },
-            negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl.0 },
+            names_from,
+            metadata_ttl,
+            negative_metadata_ttl,
             events_from: args.events_from.clone(),
             metadata_limit_bytes,
             inode_limit: memory::inodes(),

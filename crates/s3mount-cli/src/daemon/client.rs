@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use futures::future::try_join_all;
 use s3mount_bucket::{Bucket, BucketFolder, BucketFolders, MeasuredClient, Rates, WritableBucket};
 use s3mount_crt::{CrtClient, CrtConfig, Transport};
+use s3mount_listed::{Index, ListedClient, Named};
 use s3mount_metrics::{Recorder, Registry};
 use s3mount_settings::flags::mount::Verify;
 use s3mount_settings::resolved::shown::{Shown, Subtree};
@@ -29,17 +30,20 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Makes the clients of a new mount, and asks each bucket whether it may be listed.
+    /// Makes the clients of a new mount, and asks each bucket whether it may be listed. If the names are those of an index,
+    /// the bucket is asked for none.
     ///
     /// # Errors
-    /// When a bucket may not be, or does not answer.
-    pub(super) async fn connect(config: &Config) -> anyhow::Result<Self> {
+    /// When a bucket may not be listed, or does not answer.
+    pub(super) async fn connect(config: &Config, names: Option<&Index>) -> anyhow::Result<Self> {
         match &config.shown {
-            Shown::Bucket(subtree) => Ok(Self::Bucket(Arc::new(connect(config, subtree, None).await?))),
+            Shown::Bucket(subtree) => {
+                Ok(Self::Bucket(Arc::new(connect(config, subtree, None, names).await?)))
+            }
             Shown::Folders(folders) => {
                 let transport = transport(config, folders)?;
                 let one = async |(name, shown): (&String, &Subtree)| {
-                    let client = Arc::new(connect(config, shown, Some(transport.clone())).await?);
+                    let client = Arc::new(connect(config, shown, Some(transport.clone()), None).await?);
                     let prefix = shown.prefix.clone();
                     anyhow::Ok((name.clone(), BucketFolder { client, prefix }))
                 };
@@ -54,13 +58,17 @@ impl Client {
     ///
     /// # Errors
     /// Why there are none, once this daemon is asked to end.
-    pub(super) async fn connect_again(config: &Config, regions: Option<String>) -> anyhow::Result<Self> {
+    pub(super) async fn connect_again(
+        config: &Config,
+        names: Option<&Index>,
+        regions: Option<String>,
+    ) -> anyhow::Result<Self> {
         let mut pause = RETRY_PAUSE;
         loop {
             // Without the regions, the store has to say them.
             let client = match &regions {
                 Some(regions) => Self::without_request(config, regions),
-                None => Self::connect(config).await,
+                None => Self::connect(config, names).await,
             };
             let error = match client {
                 Ok(client) => return Ok(client),
@@ -113,23 +121,30 @@ impl Client {
         }
     }
 
-    /// What the layers of the mount have of its store, with so many connections.
-    pub(super) fn open(self, connections: usize, rates: Rates) -> OpenStore {
+    /// What the layers of the mount have of its store, with so many connections. The names are those of the index, if there
+    /// is one.
+    pub(super) fn open(self, connections: usize, rates: Rates, named: Option<Named>) -> OpenStore {
         match self {
             Self::Bucket(client) => {
                 let measured = Arc::new(MeasuredClient::new(client));
                 let writer = WritableBucket::new(measured.clone(), connections).with_rates(rates);
-                OpenStore {
-                    reader: writer.reader(),
-                    writer: Some(writer),
-                    counted: Counted::Bucket(measured),
-                }
+                let (reader, names) = match named {
+                    // Requests are counted behind it: those that are sent. What the index answers keeps to no rate.
+                    Some(named) => {
+                        let listed = Arc::new(ListedClient::new(named, measured.clone()));
+                        let reader: Bucket = Bucket::new(listed.clone(), connections);
+                        let names: Bucket = Bucket::new(listed, connections);
+                        (reader.with_rates(rates), names)
+                    }
+                    None => (writer.reader(), writer.reader()),
+                };
+                OpenStore { reader, names, writer: Some(writer), counted: Counted::Bucket(measured) }
             }
             Self::Folders(folders) => {
                 let measured = Arc::new(MeasuredClient::new(Arc::new(BucketFolders::new(folders))));
                 let reader: Bucket = Bucket::new(measured.clone(), connections);
                 let reader = reader.with_rates(rates);
-                OpenStore { reader, writer: None, counted: Counted::Folders(measured) }
+                OpenStore { names: reader.clone(), reader, writer: None, counted: Counted::Folders(measured) }
             }
         }
     }
@@ -138,6 +153,8 @@ impl Client {
 /// What the layers of a mount have of its store.
 pub(super) struct OpenStore {
     pub(super) reader: Bucket,
+    /// Where names come from: the store, or an index.
+    pub(super) names: Bucket,
     /// Unset for several buckets, which are only read.
     pub(super) writer: Option<WritableBucket>,
     counted: Counted,
@@ -175,22 +192,34 @@ impl OpenStore {
     }
 }
 
+/// Makes the client of a bucket, and says if nothing of it is shown.
+///
+/// # Errors
+/// Why the store does not answer, and what to do.
 async fn connect(
     config: &Config,
     subtree: &Subtree,
     transport: Option<Transport>,
+    names: Option<&Index>,
 ) -> anyhow::Result<CrtClient> {
     let Subtree { store, prefix } = subtree;
-    let (client, page) = store.connect(crt_config(config, subtree, transport)?, prefix, 1).await?;
-    if page.objects.is_empty() && !prefix.is_empty() {
+    let crt = crt_config(config, subtree, transport)?;
+    let (client, is_empty) = match names {
+        Some(index) => (store.connect_only(crt).await?, !index.has_below(prefix)?),
+        None => {
+            let (client, page) = store.connect(crt, prefix, 1).await?;
+            (client, page.objects.is_empty())
+        }
+    };
+    if is_empty && !prefix.is_empty() {
         let what = match &config.shown {
             Shown::Bucket(_) => "the mount",
             Shown::Folders(_) => "its folder",
         };
+        let (bucket, of) = (&store.bucket, if names.is_some() { "in the list of" } else { "of" });
         // The notice is for the user who waits, the log line for somebody who reads the log later.
-        let bucket = &store.bucket;
         let text =
-            format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: {what} is empty");
+            format!("there is no key below the prefix {prefix:?} {of} bucket {bucket:?}: {what} is empty");
         tracing::warn!("{text}");
         if !config.foreground {
             terminal::notice(&format!("warning: {text}"));

@@ -1,6 +1,7 @@
 //! Who keeps the mount should this daemon end: the holder that `--keep-alive` starts, or systemd.
 //!
-//! Both keep the device, the file with what the kernel was given, and files of the spool, and give them to the next daemon.
+//! Both keep the device, the file with what the kernel was given, the index of names if there is one, and files of the
+//! spool, and give them to the next daemon.
 //! Both are told by the datagrams of sd_notify(3). The holder takes them on a socket that the daemon inherits, and the
 //! daemon finds what was kept on the descriptors after that socket; systemd has names for all (`FDSTORE`, `LISTEN_FDS`).
 #![expect(unsafe_code, reason = "numbers become open files")]
@@ -54,6 +55,9 @@ pub(super) const DEVICE: &str = "s3mount-device";
 pub(crate) const STATE: &str = "s3mount-state";
 pub(super) const SPOOL: &str = "s3mount-spool-";
 
+/// The number of the index of names among the files of the spool, which get theirs one after another.
+const INDEX: u64 = u64::MAX;
+
 /// Where a process sets its out-of-memory score.
 pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
@@ -62,7 +66,7 @@ pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 pub(crate) struct Kept {
     pub(crate) device: OwnedFd,
     pub(crate) state: File,
-    /// Files of the spool, by their numbers.
+    /// Files of the spool, by their numbers, and the index of names.
     files: HashMap<u64, OwnedFd>,
 }
 
@@ -188,9 +192,19 @@ impl Kept {
         let (handover, left) = Handover::open(self.state.try_clone()?, seed()?)?;
         let session = left.session().and_then(KeptSession::read);
         let session = session.context("the daemon before has left no session with the kernel")?;
-        let files = self.files.iter().map(|(number, file)| Ok((*number, kept_file(file.try_clone()?))));
+        let files = self.files.iter().filter(|(number, _)| **number != INDEX);
+        let files = files.map(|(number, file)| Ok((*number, kept_file(file.try_clone()?))));
         let left = left.with_files(files.collect::<io::Result<_>>()?);
         Ok((handover, left, session))
+    }
+
+    /// The index that the daemon before has had its names from.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn index(&self) -> anyhow::Result<File> {
+        let index = self.files.get(&INDEX).context("the daemon before has left no index of names")?;
+        Ok(index.try_clone()?.into())
     }
 }
 
@@ -219,6 +233,14 @@ impl Keeper {
             self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), Some(descriptor))?;
         }
         Ok(())
+    }
+
+    /// Has the index of the mount's names kept.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2).
+    pub(super) fn keep_index(&self, index: BorrowedFd<'_>) -> io::Result<()> {
+        self.send(&format!("FDSTORE=1\nFDNAME={SPOOL}{INDEX}\n"), Some(index))
     }
 
     /// Has the mount not kept any more: no other daemon goes on with it, however this one ends.
@@ -288,7 +310,8 @@ impl SpoolKeeper for Keeper {
         match self {
             // When it starts a daemon it has each file twice, and the daemon has others open, too.
             Self::Holder(_) => open_files::limit() / 4,
-            Self::Systemd(room) => room.saturating_sub(2),
+            // The device, the state and the index have theirs.
+            Self::Systemd(room) => room.saturating_sub(3),
         }
     }
 }

@@ -94,6 +94,7 @@ pub(super) fn fs_config(config: &Config) -> FsConfig {
         direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
         allows_writes: config.writes.is_some(),
         is_told: config.events_from.is_some(),
+        keeps_listings: config.names_from.is_none(),
         timeout: config.read_timeout,
     }
 }

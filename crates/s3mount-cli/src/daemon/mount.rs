@@ -11,6 +11,7 @@ use s3mount_bucket::{Bucket, Class};
 use s3mount_cache::DiskCache;
 use s3mount_fs::{Filesystem, FsConfig, Writes};
 use s3mount_fuse::Mount;
+use s3mount_listed::Named;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{Prefetcher, Tiers};
@@ -35,6 +36,7 @@ use super::journal::{self, Leftovers};
 use super::keeper::{self, Keeper};
 use super::layers::{beside_pool, fs_config, fuse_config, prefetch_config, rates, write_config};
 use super::manager;
+use super::names;
 use super::otlp::Exporter;
 use super::taking_down::take_down;
 use super::warden;
@@ -79,10 +81,22 @@ pub(crate) fn mount(
         tracing::warn!("{note}");
     }
     let is_taken = taken.is_some();
+    let named = config.names_from.as_ref().map(|from| match &place {
+        // What has become of the list, and of the index at its path, does not matter.
+        Given::Kept(kept) => Ok(Named::reopen(kept.index()?)?),
+        Given::Device(_) | Given::Folder(_) => names::find(from, config, runtime.handle()),
+    });
+    let named = named.transpose()?;
+    if let (Some(keeper), Some(named), false) = (keeper, &named, is_taken) {
+        keeper
+            .keep_index(named.index.descriptor())
+            .context("cannot give the index of names to its keeper")?;
+    }
     let regions = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
+    let index = named.as_ref().map(|named| &*named.index);
     let client = match is_taken {
-        true => runtime.block_on(Client::connect_again(config, regions))?,
-        false => runtime.block_on(Client::connect(config))?,
+        true => runtime.block_on(Client::connect_again(config, index, regions))?,
+        false => runtime.block_on(Client::connect(config, index))?,
     };
     let regions = client.regions();
     let changes = Changes::find(config, &regions, is_taken, &runtime)?;
@@ -95,19 +109,14 @@ pub(crate) fn mount(
         MemoryBudget::between(config.memory_floor_bytes - beside, config.memory_limit_bytes - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
-    let store = client.open(connections, rates(config));
+    let store = client.open(connections, rates(config), named);
     let shared = shared_tier(config, &runtime, store.reader.clone(), &pool)?;
     let tiers = Tiers { disk, shared, kept: config.kept.clone() };
-    let prefetcher = Prefetcher::with_tiers(
-        store.reader.clone(),
-        pool.clone(),
-        tiers,
-        prefetch_config(config),
-        runtime.handle(),
-    );
+    let (reader, prefetch) = (store.reader.clone(), prefetch_config(config));
+    let prefetcher = Prefetcher::with_tiers(reader, pool.clone(), tiers, prefetch, runtime.handle());
     let mounted_at = taken.as_ref().map_or_else(SystemTime::now, |(_, _, session)| session.mounted_at);
     let fs_config = FsConfig { mounted_at, ..fs_config(config) };
-    let mut fs = Filesystem::new(store.reader.clone(), prefetcher.clone(), fs_config, runtime.handle());
+    let mut fs = Filesystem::new(store.names.clone(), prefetcher.clone(), fs_config, runtime.handle());
     let (mut handover, mut state, mut left) = (None, None, None);
     if let Some((kept, before, session)) = taken {
         (handover, left) = (Some(kept), Some((before, session)));

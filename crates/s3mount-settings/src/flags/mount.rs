@@ -13,6 +13,7 @@ use crate::flags::access::{AccessArgs, READING};
 use crate::flags::preset::Preset;
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
+use crate::flags::values::{address, byte_rate, collector, mode};
 use crate::flags::writing::WriteArgs;
 
 const SOURCE: &str = "What to mount";
@@ -282,7 +283,7 @@ pub struct MountArgs {
     /// Nothing in the bucket changes while it is mounted.
     ///
     /// A listing counts as current for ever. The same as `indefinite` for both times.
-    #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
+    #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl", "events_from", "buckets"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
     /// Hear of changes from this queue, into which S3's event notifications go.
@@ -293,6 +294,15 @@ pub struct MountArgs {
     /// docs/CHANGES.md.
     #[arg(long, value_name = "QUEUE", value_parser = QueueName::from_str, conflicts_with = "immutable", help_heading = METADATA, hide_short_help = true)]
     pub(crate) events_from: Option<QueueName>,
+    /// Take the names from this list, and send no request for them.
+    ///
+    /// A file, or s3://BUCKET/KEY: the manifest.json of an S3 Inventory (CSV or Parquet); a .csv, .tsv or .parquet with key,
+    /// size and ETag; or an index that `s3mount names` has made. The list is the truth for as long as the mount lives:
+    /// what is not in it does not exist, and what has changed since can't be read (ESTALE). An index of the list is
+    /// built first, and later mounts find it: in the first folder of --cache, else in $XDG_CACHE_HOME/s3mount/names,
+    /// /var/cache/s3mount/names (root) or ~/.cache/s3mount/names. See docs/LISTS.md.
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
+    pub(crate) names_from: Option<String>,
 
     /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
     /// machine's or the cgroup's].
@@ -473,27 +483,4 @@ pub enum Verify {
 pub fn optional(arg: Arg) -> Arg {
     let is_hidden = arg.is_hide_set() || arg.get_help_heading().is_some();
     arg.required(false).required_unless_present(Resettable::<Id>::Reset).hide(is_hidden)
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse();
-    address.map_err(|_| "not an address and a port; write it like 127.0.0.1:9105 or [::1]:9105".to_owned())
-}
-
-fn collector(text: &str) -> Result<Uri, String> {
-    let uri = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
-    uri.ok_or_else(|| "not a URL with http or https; write it like http://localhost:4318".to_owned())
-}
-
-/// The least rate in bytes a second. At a lower one, a part takes longer than a read waits.
-const LEAST_RATE: Size = Size(1 << 20);
-
-fn byte_rate(text: &str) -> Result<Size, String> {
-    let rate: Size = text.parse()?;
-    if rate < LEAST_RATE { Err(format!("less than {LEAST_RATE} a second")) } else { Ok(rate) }
-}
-
-fn mode(text: &str) -> Result<u16, String> {
-    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "not permission bits; write three octal digits, such as 755".to_owned())
 }

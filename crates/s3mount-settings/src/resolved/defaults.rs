@@ -27,13 +27,10 @@ pub struct DetectedSetting {
 pub fn found(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
     let mut found = machine(args)?;
     found.extend(aws(args)?);
-    if args.immutable {
-        let for_ever = |name| DetectedSetting {
-            name,
-            value: "indefinite".into(),
-            kind: "flag",
-            from: "immutable".to_owned(),
-        };
+    let of_list = args.names_from.as_ref().map(|_| "names-from");
+    if let Some(flag) = of_list.or(args.immutable.then_some("immutable")) {
+        let for_ever =
+            |name| DetectedSetting { name, value: "indefinite".into(), kind: "flag", from: flag.to_owned() };
         found.extend(["metadata-ttl", "negative-metadata-ttl"].map(for_ever));
     }
     Ok(found)

@@ -158,6 +158,33 @@ impl Store {
         Self { region, ..self }
     }
 
+    /// The same store for a bucket that lists are read from. Who owns it, and which of AWS's endpoints it has, is not what
+    /// the flags say of the mounted bucket.
+    pub(crate) fn of_lists(&self, bucket: &str) -> anyhow::Result<Self> {
+        source::check_name(bucket, self.endpoint_url.is_none())?;
+        let store = if bucket == self.bucket { self.clone() } else { self.clone().of_another_bucket(None) };
+        let variants = Variants { accelerate: false, ..store.variants };
+        let expected_bucket_owner = store.expected_bucket_owner.filter(|_| bucket == self.bucket);
+        Ok(Self { bucket: bucket.to_owned(), variants, expected_bucket_owner, ..store })
+    }
+
+    /// A client of the bucket, after its first answer, which says in which region it is.
+    ///
+    /// # Errors
+    /// Why there is none, and what to do.
+    pub async fn connect_only(&self, config: CrtConfig) -> anyhow::Result<CrtClient> {
+        let connect = first_answer(CONNECT_LIMIT, || CrtClient::connect(config.clone()));
+        tokio::time::timeout(CONNECT_LIMIT, connect)
+            .await
+            .map_err(|_| self.silent())?
+            .map(|(client, _)| client)
+            .map_err(|error| explain(self, error))
+    }
+
+    fn silent(&self) -> anyhow::Error {
+        anyhow!("{} gave no answer within {CONNECT_LIMIT:?}; {SILENCE}", self.shown())
+    }
+
     /// The bucket and its store, in the form of a URL. Two stores never have the same: what is kept on a disk
     /// is filed under this. The names of AWS's buckets are unique without an endpoint.
     pub fn identity(&self) -> String {
@@ -373,7 +400,7 @@ impl Store {
         };
         tokio::time::timeout(CONNECT_LIMIT, attempt)
             .await
-            .map_err(|_| anyhow!("{} gave no answer within {CONNECT_LIMIT:?}; {SILENCE}", self.shown()))?
+            .map_err(|_| self.silent())?
             .map_err(|error| explain(self, error))
     }
 }
