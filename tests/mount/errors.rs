@@ -49,7 +49,7 @@ fn an_archived_object_is_eio_and_the_log_says_what_to_do() {
 
 #[test]
 fn credentials_that_stay_expired_are_eacces_at_the_end_of_the_read_timeout() {
-    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &["--read-timeout", "2"]);
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &["--read-timeout", "5"]);
     world.path("d/f").metadata().expect("d/f");
     world.server.fault(always(Operation::GetObject, 400, "ExpiredToken"));
     assert_eq!(errno(fs::read(world.path("d/f"))), Some(Errno::EACCES));
