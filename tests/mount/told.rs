@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use s3mount_testkit::{MountGuard, OtherServer, WatchdogGuard, watchdog};
+use s3mount_testkit::{MountGuard, OtherServer, WatchdogGuard, run_with_timeout, watchdog};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -239,4 +239,29 @@ fn a_queue_that_cannot_be_read_is_told_before_the_mount() {
     let error = MountGuard::new(&mut teller.command(&dir, &["--events-from", "sqs://missing"]), &dir);
     let error = error.expect_err("no queue").to_string();
     assert!(error.contains("sqs://missing") && error.contains("NonExistentQueue"), "{error}");
+}
+
+#[test]
+fn the_doctor_looks_at_the_queue() {
+    let teller = Teller::new();
+    let found = |queue: &str| {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+        doctor.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        doctor.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
+        doctor.env("AWS_ENDPOINT_URL_SQS", teller.moto.endpoint()).args([
+            "doctor",
+            BUCKET,
+            "--region",
+            "us-east-1",
+        ]);
+        doctor.args(["--endpoint-url", teller.moto.endpoint(), "--events-from", queue]);
+        let output = run_with_timeout(&mut doctor, Duration::from_secs(60)).expect("an end");
+        let said = String::from_utf8(output.stdout).expect("text");
+        let line = said.lines().find(|line| line.contains("  queue  ")).expect("a line").to_owned();
+        (output.status.success(), line)
+    };
+    let (_, line) = found("sqs://changes");
+    assert!(line.starts_with("ok ") && line.ends_with("sqs://changes can be read"), "{line}");
+    let (is_ok, line) = found("sqs://missing");
+    assert!(!is_ok && line.starts_with("fail") && line.contains("NonExistentQueue"), "{line}");
 }

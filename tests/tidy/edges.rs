@@ -103,6 +103,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "s3mount-bucket",
             "s3mount-cache",
+            "s3mount-changes",
             "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",

@@ -5,6 +5,7 @@ mod disk;
 mod finding;
 mod folder;
 mod machine;
+mod queue;
 mod store;
 
 use std::process::ExitCode;
@@ -67,7 +68,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         match Shown::new(mount) {
             Ok(shown) => {
                 for Subtree { store, prefix } in shown.subtrees() {
-                    store::check(store, prefix, args.try_write, &mut report)?;
+                    store::check(store, prefix, args.try_write, mount.events_from.as_ref(), &mut report)?;
                 }
             }
             Err(error) => report(Finding::fail("endpoint", format!("{error:#}"), "")),

@@ -293,7 +293,7 @@ pub struct MountArgs {
     /// of its own, and takes the messages out of it. .s3mount/changes passes the changes on to programs. See
     /// docs/CHANGES.md.
     #[arg(long, value_name = "QUEUE", value_parser = QueueName::from_str, conflicts_with = "immutable", help_heading = METADATA, hide_short_help = true)]
-    pub(crate) events_from: Option<QueueName>,
+    pub events_from: Option<QueueName>,
     /// Take the names from this list, and send no request for them.
     ///
     /// A file, or s3://BUCKET/KEY: the manifest.json of an S3 Inventory (CSV or Parquet); a .csv, .tsv or .parquet with key,

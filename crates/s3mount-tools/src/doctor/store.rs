@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use s3mount_changes::QueueName;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_object::{
     Body, ByteRange, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, NewObject, ObjectClient as _,
@@ -11,6 +12,7 @@ use s3mount_object::{
 use s3mount_settings::resolved::store::{SILENCE, Store, explain};
 
 use super::finding::Finding;
+use super::queue;
 
 /// The time that the store may take for one answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -41,6 +43,7 @@ pub(crate) fn check(
     store: &Store,
     prefix: &str,
     may_write: bool,
+    queue: Option<&QueueName>,
     report: &mut dyn FnMut(Finding),
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -52,21 +55,31 @@ pub(crate) fn check(
             return Ok(());
         }
     };
-    runtime.block_on(check_all(store, config, prefix, may_write, report));
+    runtime.block_on(async {
+        if let Some(region) = check_all(store, config, prefix, may_write, report).await
+            && let Some(name) = queue
+        {
+            report(queue::check(&store.queue(name.clone(), &region)).await);
+        }
+    });
     Ok(())
 }
 
+/// Returns the region of the bucket, if the store answers.
 async fn check_all(
     store: &Store,
     config: CrtConfig,
     prefix: &str,
     may_write: bool,
     report: &mut dyn FnMut(Finding),
-) {
+) -> Option<String> {
     let connected = in_time(CrtClient::connect(config)).await;
     let (client, info) = match connected {
         Ok(connected) => connected,
-        Err(error) => return report(unreachable(store, error)),
+        Err(error) => {
+            report(unreachable(store, error));
+            return None;
+        }
     };
     if let Some(region) = info.region {
         report(Finding::ok("region", region));
@@ -84,18 +97,23 @@ async fn check_all(
             page
         }
         Err(_) if client.clock_skew_s().is_some_and(|skew_s| skew_s.unsigned_abs() >= MOST_SKEW_S) => {
-            return report(Finding::fail("LIST", "refused, and the clock is wrong", "set it, and ask again"));
+            report(Finding::fail("LIST", "refused, and the clock is wrong", "set it, and ask again"));
+            return None;
         }
         Err(error) if is_about_permissions(error.kind()) => {
             report(refused("LIST", &format!("s3:ListBucket on {}", arn(&store.bucket, None)), &error));
             ListPage::default()
         }
-        Err(error) => return report(unreachable(store, error)),
+        Err(error) => {
+            report(unreachable(store, error));
+            return None;
+        }
     };
     let object = page.objects.iter().find(|object| object.meta.size > 0).or(page.objects.first());
     head(&client, store, prefix, object, report).await;
     get(&client, store, prefix, object, report).await;
     put(&client, store, prefix, may_write, report).await;
+    Some(client.region().to_owned())
 }
 
 /// The answer, or an error if none comes in time.
