@@ -176,8 +176,11 @@ impl Config {
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let memory_floor_bytes = memory::floor(args.memory_floor, memory_limit_bytes)?;
+        let is_divided = memory_floor_bytes < memory_limit_bytes;
+        let least = if is_divided { "--memory-floor" } else { "--memory-limit" };
+        let least = (least, memory_floor_bytes);
         let (threads, session_bytes) =
-            memory::threads(args.max_threads, memory_floor_bytes, args.writing.allows_writes())?;
+            memory::threads(args.max_threads, least, args.writing.allows_writes())?;
         let (event_loops, loop_bytes) =
             memory::event_loops(args.max_threads, memory_floor_bytes, args.shared_cache.is_some());
         let (part_bytes, warning) = memory::part(args.part_size, memory_floor_bytes)?;

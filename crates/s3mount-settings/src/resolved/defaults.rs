@@ -60,7 +60,10 @@ fn machine(args: &MountArgs) -> anyhow::Result<Vec<DetectedSetting>> {
         of(
             args.max_threads.is_some(),
             "max-threads",
-            memory::threads(None, floor, args.writing.allows_writes())?.0.to_string().into(),
+            memory::threads(None, ("--memory-floor", floor), args.writing.allows_writes())?
+                .0
+                .to_string()
+                .into(),
             "default, of this machine's cores",
         ),
         of(args.uid.is_some(), "uid", nix::unistd::getuid().to_string().into(), "default, you"),

@@ -67,8 +67,12 @@ fn thread_bytes(threads: usize, may_write: bool) -> u64 {
 }
 
 /// How many threads answer the kernel: the flag's value, or one for each core, and the part of a memory limit of
-/// `limit_bytes` that they take. A small limit has fewer by default.
-pub(crate) fn threads(flag: Option<u16>, limit_bytes: u64, may_write: bool) -> anyhow::Result<(usize, u64)> {
+/// `limit_bytes`, which the flag `limit` gives, that they take. A small limit has fewer by default.
+pub(crate) fn threads(
+    flag: Option<u16>,
+    (limit, limit_bytes): (&str, u64),
+    may_write: bool,
+) -> anyhow::Result<(usize, u64)> {
     let Some(threads) = flag.map(usize::from) else {
         let fit = |threads: &usize| thread_bytes(*threads, may_write) <= limit_bytes / 4;
         let threads = (2..=cores()).rev().find(fit).unwrap_or(2);
@@ -77,7 +81,7 @@ pub(crate) fn threads(flag: Option<u16>, limit_bytes: u64, may_write: bool) -> a
     let bytes = thread_bytes(threads, may_write);
     ensure!(
         bytes <= limit_bytes / 2,
-        "--max-threads {threads} takes {} of --memory-limit {}, and may take half; give fewer threads, or a larger limit",
+        "--max-threads {threads} takes {} of {limit} {}, and may take half; give fewer threads, or a larger {limit}",
         Size(bytes),
         Size(limit_bytes)
     );
@@ -192,12 +196,15 @@ mod tests {
 
     #[test]
     fn threads_take_a_part_of_the_limit() {
-        let bytes = |flag, may_write| threads(Some(flag), 512 * MIB, may_write).expect("threads").1 / MIB;
+        let bytes = |flag, may_write| {
+            threads(Some(flag), ("--memory-limit", 512 * MIB), may_write).expect("threads").1 / MIB
+        };
         assert_eq!([2, 4, 8, 16, 64].map(|flag| bytes(flag, false)), [0, 0, 12, 36, 180]);
         assert_eq!([2, 4, 8, 16, 64].map(|flag| bytes(flag, true)), [0, 0, 16, 48, 240]);
-        let error = threads(Some(64), 128 * MIB, false).expect_err("too many").to_string();
+        let error =
+            threads(Some(64), ("--memory-limit", 128 * MIB), false).expect_err("too many").to_string();
         assert!(error.starts_with("--max-threads 64 takes 180MiB of --memory-limit 128MiB"), "{error}");
-        let (usual, bytes) = threads(None, 64 * MIB, true).expect("threads");
+        let (usual, bytes) = threads(None, ("--memory-limit", 64 * MIB), true).expect("threads");
         assert!(usual >= 2 && bytes <= 16 * MIB);
     }
 
