@@ -98,6 +98,10 @@ fn several_buckets() {
         &["--buckets", "a=data", "--allow=write"],
         "--allow does not go with --buckets: it is for a mount of one bucket; leave one of them out",
     );
+    check(
+        &["--buckets", "a=data", "--names-from", "list.csv"],
+        "--names-from does not go with --buckets: it is for a mount of one bucket; leave one of them out",
+    );
     check_fails(&["--buckets", "a=data"], "no folder was given; see s3mount --help");
 }
 

@@ -111,7 +111,6 @@ fn the_list_is_the_truth_about_names() {
 #[test]
 fn a_later_mount_finds_the_index_until_the_list_changes() {
     let mut world = listed(BUCKET, &[]);
-    let told = |world: &World, text: &str| world.mount.stderr().contains(text);
     assert!(told(&world, "the index of the list was built"));
     let (list, cache) = (world.folder().join("list.tsv"), world.folder().join("cache"));
     let [from, cache_dir] = [&list, &cache].map(|path| path.display().to_string());
@@ -138,6 +137,46 @@ fn a_later_mount_finds_the_index_until_the_list_changes() {
     world.remount(&["--cache", &cache_dir, "--immutable"]);
     assert_eq!(world.read("b/unlisted.txt"), b"there");
     assert!(run("ls", &[world.path("b")]).contains("unlisted.txt"));
+}
+
+fn told(world: &World, text: &str) -> bool {
+    world.mount.stderr().contains(text)
+}
+
+/// Changes a byte of the only index.
+fn damage_index(world: &World, at: impl FnOnce(u64) -> u64) {
+    let indexes = fs::read_dir(world.folder().join("cache/lists")).expect("a folder");
+    let index = indexes.map(|entry| entry.expect("a file").path()).next().expect("an index");
+    let file = fs::File::options().read(true).write(true).open(&index).expect("the index");
+    let at = at(file.metadata().expect("a length").len());
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[!byte[0]], at).expect("it is damaged");
+}
+
+#[test]
+fn an_index_that_is_damaged_where_the_names_begin_is_built_anew() {
+    let mut world = listed(BUCKET, &[]);
+    let [list, cache] = ["list.tsv", "cache"].map(|name| world.folder().join(name).display().to_string());
+    let before = run("ls", &[world.path("a/deep")]);
+    damage_index(&world, |_| 1081);
+    world.remount(&["--names-from", &list, "--cache", &cache]);
+    assert!(told(&world, "an index of names is damaged") && told(&world, "the index of the list was built"));
+    assert_eq!(run("ls", &[world.path("a/deep")]), before);
+}
+
+#[test]
+fn a_damage_that_a_later_daemon_finds_is_mended_by_the_next_mount() {
+    let mut world = listed(BUCKET, &["--keep-alive"]);
+    let [list, cache] = ["list.tsv", "cache"].map(|name| world.folder().join(name).display().to_string());
+    damage_index(&world, |len| len / 2);
+    take_over(&world, Signal::SIGKILL);
+    let walked = Command::new("find").arg(world.path("")).output().expect("find");
+    assert!(!walked.status.success(), "a block is damaged");
+    world.remount(&["--names-from", &list, "--cache", &cache]);
+    assert!(told(&world, "the index of the list was built"));
+    let walked = Command::new("find").arg(world.path("")).output().expect("find");
+    assert!(walked.status.success(), "{}", String::from_utf8_lossy(&walked.stderr));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::num::NonZero;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -46,14 +47,16 @@ pub struct Named {
 }
 
 impl Named {
-    /// The index in a file that an earlier process has used, wherever it lies now.
+    /// The index in a file that an earlier process has used, wherever it lies now; indexes of lists lie in `shelf`.
     ///
     /// # Errors
     /// `Damaged`, or those of reading the file.
-    pub fn reopen(file: File) -> Result<Self, ListedError> {
+    pub fn reopen(file: File, shelf: &Path) -> Result<Self, ListedError> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+        let is_there = || Some((path.metadata().ok()?.ino(), file.metadata().ok()?.ino()));
+        let is_kept = path.parent() == Some(shelf) && is_there().is_some_and(|(there, open)| there == open);
         let index = Arc::new(Index::open(file)?);
-        Ok(Self { index, path, is_kept: false, source_bucket: None })
+        Ok(Self { index, path, is_kept, source_bucket: None })
     }
 
     /// Opens the index at `path`.
@@ -67,15 +70,17 @@ impl Named {
 }
 
 impl Names {
-    /// The index, if it is there and need not be built.
+    /// The index, if it is there and need not be built. Its block where the keys with `prefix` begin is looked at, too: who
+    /// asks for them first finds no damage there.
     ///
     /// # Errors
     /// Those of looking at the list, and for a list that is itself an index, and damaged.
-    pub fn find(&self) -> Result<Option<Named>, ListedError> {
+    pub fn find(&self, prefix: &str) -> Result<Option<Named>, ListedError> {
         if let List::File(path) = &self.list
             && is_index(path)?
         {
-            return match Named::open(path, false) {
+            let opened = Named::open(path, false);
+            return match opened.and_then(|named| named.index.has_below(prefix).map(|_| named)) {
                 Err(ListedError::Damaged(why)) => Err(ListedError::wrong(
                     path.display().to_string(),
                     format!("it is an index, and damaged: {why}; make it again"),
@@ -83,8 +88,15 @@ impl Names {
                 opened => opened.map(Some),
             };
         }
-        let found = self.shelf.find(&self.about()?)?;
-        Ok(found.map(|(index, path)| kept(index, path, None)))
+        let Some((index, path)) = self.shelf.find(&self.about()?)? else { return Ok(None) };
+        match index.has_below(prefix) {
+            Ok(_) => Ok(Some(kept(index, path, None))),
+            Err(ListedError::Damaged(why)) => {
+                shelf::tell_damaged(&path, why);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Builds the index, and keeps it.
@@ -105,6 +117,7 @@ impl Names {
     /// # Errors
     /// As of [`build`](Self::build).
     pub fn export(&self, path: &Path) -> Result<(u64, u64), ListedError> {
+        self.shelf.clear_unfinished();
         let (run, _) = self.run(&self.about()?)?;
         let keys = run.keys;
         let failed = || ListedError::of("write", path);

@@ -72,7 +72,7 @@ impl Shelf {
             Ok(_) => Ok(None),
             Err(ListedError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(ListedError::Damaged(why)) => {
-                tracing::warn!(path = %path.display(), why, "an index of names is damaged, and is built anew");
+                tell_damaged(&path, why);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -101,18 +101,32 @@ impl Shelf {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
             let modified = entry.metadata().and_then(|metadata| metadata.modified());
-            let modified = modified.unwrap_or(self.now);
-            let is_old = self.now.duration_since(modified).is_ok_and(|age| age > UNLOCKED);
-            if name.starts_with(UNFINISHED) && is_old && !is_locked(&path) {
-                remove(&path);
-            } else if name.ends_with(SUFFIX) && !is_locked(&path) {
-                unused.push((modified, path));
+            if name.ends_with(SUFFIX) && !is_locked(&path) {
+                unused.push((modified.unwrap_or(self.now), path));
             }
         }
+        self.clear_unfinished();
         unused.sort();
         let most = unused.len().saturating_sub(MOST_UNUSED);
         unused.iter().take(most).for_each(|(_, path)| remove(path));
     }
+
+    /// Removes what builds that were killed have left, once it is an hour old.
+    pub(crate) fn clear_unfinished(&self) {
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified()).unwrap_or(self.now);
+            let is_old = self.now.duration_since(modified).is_ok_and(|age| age > UNLOCKED);
+            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+            if is_unfinished && is_old && !is_locked(&entry.path()) {
+                remove(&entry.path());
+            }
+        }
+    }
+}
+
+/// Says that an index is damaged, which is built anew then.
+pub(crate) fn tell_damaged(path: &Path, why: &str) {
+    tracing::warn!(path = %path.display(), why, "an index of names is damaged, and is built anew");
 }
 
 fn remove(path: &Path) {

@@ -103,12 +103,12 @@ async fn a_list_may_lie_in_a_bucket() {
     let names = names(list, &folder);
     let build = tokio::task::spawn_blocking(move || {
         let named = names.build().expect("an index");
-        (names.find().expect("a list").is_some(), named, names)
+        (names.find("").expect("a list").is_some(), named, names)
     });
     let (is_found, named, names) = build.await.expect("it ends");
     assert!(is_found);
     assert_eq!(named.index.keys(), 150_001);
     client.put("lists/names.csv", "Key,Size,ETag\n");
-    let found = tokio::task::spawn_blocking(move || names.find().expect("a list").is_some());
+    let found = tokio::task::spawn_blocking(move || names.find("").expect("a list").is_some());
     assert!(!found.await.expect("it ends"), "the list is another one");
 }

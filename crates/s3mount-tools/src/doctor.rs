@@ -63,11 +63,21 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if let (_, Some(dir)) = mount.places() {
         report(folder::check(dir, mount.nonempty));
     }
+    if let Some(list) = mount.names_from.as_ref().filter(|list| !list.starts_with("s3://")) {
+        report(match std::fs::metadata(list) {
+            Ok(_) => Finding::skip("names", format!("{list} is there; a mount reads it")),
+            Err(error) => Finding::fail("names", format!("{list}: {error}"), "name a list that is there"),
+        });
+    }
     if mount.has_bucket() {
         report(credentials::check(&mount.access));
         match Shown::new(mount) {
             Ok(shown) => {
-                for Subtree { store, prefix } in shown.subtrees() {
+                for subtree in shown.subtrees() {
+                    if shown.bucket().is_none() {
+                        report(Finding::ok("bucket", format!("{subtree}:")));
+                    }
+                    let Subtree { store, prefix } = subtree;
                     store::check(store, prefix, args.try_write, mount.events_from.as_ref(), &mut report)?;
                 }
             }

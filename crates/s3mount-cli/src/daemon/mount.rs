@@ -83,7 +83,7 @@ pub(crate) fn mount(
     let is_taken = taken.is_some();
     let named = config.names_from.as_ref().map(|from| match &place {
         // What has become of the list, and of the index at its path, does not matter.
-        Given::Kept(kept) => Ok(Named::reopen(kept.index()?)?),
+        Given::Kept(kept) => Ok(Named::reopen(kept.index()?, &from.dir)?),
         Given::Device(_) | Given::Folder(_) => names::find(from, config, runtime.handle()),
     });
     let named = named.transpose()?;

@@ -25,7 +25,7 @@ const PATIENCE_US: u32 = 60_000_000;
 /// What is wrong with the list, and where.
 pub(super) fn find(from: &NamesFrom, config: &Config, runtime: &Handle) -> anyhow::Result<Named> {
     let names = from.names(SystemTime::now(), runtime)?;
-    if let Some(named) = names.find().context("--names-from")? {
+    if let Some(named) = names.find(config.shown.prefix()).context("--names-from")? {
         warn_if_empty(&named, from, config);
         tracing::info!(names = named.index.keys(), index = %named.path.display(), "the index of the list was found");
         return Ok(named);

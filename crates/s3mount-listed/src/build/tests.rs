@@ -212,7 +212,7 @@ fn a_list_of_several_files_is_one() {
     let named = build().expect("an index");
     assert_eq!(all(&named.index), expected);
     assert_eq!(named.source_bucket.as_deref(), Some("bucket"));
-    let found = names(&manifest, &shelf).find().expect("a list").expect("it was built");
+    let found = names(&manifest, &shelf).find("").expect("a list").expect("it was built");
     assert_eq!((found.path, all(&found.index)), (named.path, expected));
     assert!(std::fs::read_dir(&shelf).expect("a folder").count() == 1, "nothing else is left");
     let error = |said: &str| {

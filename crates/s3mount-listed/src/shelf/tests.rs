@@ -34,7 +34,7 @@ fn has(named: &Named, key: &str) -> bool {
 fn an_index_is_found_until_its_list_changes() {
     let folder = TempDir::new().expect("a folder");
     let (list, shelf) = (list(&folder, "a"), folder.path().join("shelf"));
-    let find = || names(&list, &shelf, 1).find().expect("a list");
+    let find = || names(&list, &shelf, 1).find("").expect("a list");
     assert!(find().is_none());
     let built = names(&list, &shelf, 1).build().expect("an index");
     assert!(find().is_some_and(|found| found.path == built.path && has(&found, "a")));
@@ -53,7 +53,7 @@ fn a_damaged_index_is_built_anew() {
     let whole = std::fs::read(&path).expect("an index");
     for damaged in [&b""[..], b"of something else", &whole[1..], &whole[..whole.len() - 1]] {
         std::fs::write(&path, damaged).expect("it is damaged");
-        assert!(names(&list, &shelf, 1).find().expect("a list").is_none());
+        assert!(names(&list, &shelf, 1).find("").expect("a list").is_none());
     }
     assert!(has(&names(&list, &shelf, 1).build().expect("an index"), "a"));
 }
@@ -65,11 +65,11 @@ fn a_list_may_be_an_index() {
     let index = folder.path().join("index");
     let (keys, bytes) = names(&list, &shelf, 1).export(&index).expect("an index");
     assert_eq!((keys, bytes), (1, index.metadata().expect("a file").len()));
-    let found = names(&index, &shelf, 1).find().expect("an index").expect("it need not be built");
+    let found = names(&index, &shelf, 1).find("").expect("an index").expect("it need not be built");
     assert!(has(&found, "a") && !found.is_kept);
     let file = File::options().write(true).open(&index).expect("a file");
     file.set_len(bytes - 1).expect("it is cut");
-    let error = names(&index, &shelf, 1).find().expect_err("it can't be built anew");
+    let error = names(&index, &shelf, 1).find("").expect_err("it can't be built anew");
     assert!(error.to_string().contains("it is an index, and damaged"), "{error}");
 }
 
@@ -122,6 +122,6 @@ fn two_who_build_at_once_do_not_harm_each_other() {
 #[test]
 fn a_list_that_is_gone_is_an_error() {
     let folder = TempDir::new().expect("a folder");
-    let error = names(&folder.path().join("none.csv"), folder.path(), 1).find().expect_err("there is none");
+    let error = names(&folder.path().join("none.csv"), folder.path(), 1).find("").expect_err("there is none");
     assert!(matches!(&error, ListedError::File { action, .. } if action.ends_with("none.csv")), "{error:?}");
 }

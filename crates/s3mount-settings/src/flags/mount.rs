@@ -283,7 +283,7 @@ pub struct MountArgs {
     /// Nothing in the bucket changes while it is mounted.
     ///
     /// A listing counts as current for ever. The same as `indefinite` for both times.
-    #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl", "events_from", "buckets"], help_heading = METADATA)]
+    #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
     /// Hear of changes from this queue, into which S3's event notifications go.
@@ -301,8 +301,8 @@ pub struct MountArgs {
     /// what is not in it does not exist, and what has changed since can't be read (ESTALE). An index of the list is
     /// built first, and later mounts find it: in the first folder of --cache, else in $XDG_CACHE_HOME/s3mount/names,
     /// /var/cache/s3mount/names (root) or ~/.cache/s3mount/names. See docs/LISTS.md.
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
-    pub(crate) names_from: Option<String>,
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl", "events_from"], help_heading = METADATA)]
+    pub names_from: Option<String>,
 
     /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
     /// machine's or the cgroup's].

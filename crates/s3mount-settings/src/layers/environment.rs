@@ -38,7 +38,7 @@ pub(crate) fn read(command: &Command, variables: &Variables) -> Result<Vec<Setti
                 Values::Switch(switch(value).ok_or_else(|| {
                     format!("{variable} {value:?}: {name} is a switch; write true or false")
                 })?)
-            } else if is_list(arg) {
+            } else if is_list(arg) && arg.get_value_delimiter().is_none() {
                 let parts = value.as_bytes().split(|byte| *byte == SEPARATOR).filter(|part| !part.is_empty());
                 Values::Texts(parts.map(|part| OsString::from_vec(part.to_vec())).collect())
             } else {

@@ -43,7 +43,7 @@ A name that does not exist is an error, and so are a value that the flag does no
 
 ## The environment
 
-The variable of a flag is its name in capitals, with `S3MOUNT_` before it and `_` for `-`. Switches take `true`, `yes`, `on` and `1`, or `false`, `no`, `off` and `0`. Flags that may be repeated take values with `:` between them, as `$PATH` does. An empty variable is as good as none. `S3MOUNT_LOG`, the filter of the log, has no flag. `S3MOUNT_CONTROL_SOCKET` says to a mount where to listen, and to `s3mount_hints.py` where to ask: set it for the program, because all mounts of a shell that has it would listen at the same path, and the second is refused.
+The variable of a flag is its name in capitals, with `S3MOUNT_` before it and `_` for `-`. Switches take `true`, `yes`, `on` and `1`, or `false`, `no`, `off` and `0`. Flags that may be repeated take values with `:` between them, as `$PATH` does; `--allow` and `--buckets` have commas there, as on the command line. An empty variable is as good as none. `S3MOUNT_LOG`, the filter of the log, has no flag. `S3MOUNT_CONTROL_SOCKET` says to a mount where to listen, and to `s3mount_hints.py` where to ask: set it for the program, because all mounts of a shell that has it would listen at the same path, and the second is refused.
 
 The variables of AWS (`AWS_REGION`, `AWS_PROFILE`, `AWS_ENDPOINT_URL`, ...) are asked where nothing else sets the region, the profile, the endpoint or the CA bundle.
 

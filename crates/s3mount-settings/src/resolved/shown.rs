@@ -118,6 +118,7 @@ fn folders(args: &MountArgs) -> anyhow::Result<BTreeMap<String, Subtree>> {
         ("--keep-attributes", writing.keep_attributes),
         ("--shared-cache", args.shared_cache.is_some()),
         ("--events-from", args.events_from.is_some()),
+        ("--names-from", args.names_from.is_some()),
         ("--prefix", args.prefix.is_some()),
     ];
     if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
