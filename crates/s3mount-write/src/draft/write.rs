@@ -25,39 +25,33 @@ const MOST_OF_WRITE: u64 = 3 * BLOCK;
 const STUCK: u32 = 5;
 
 impl Draft {
-    /// Writes at once what memory is free for, as long as nothing has to be fetched or [kept](Self::keep). Returns how many
-    /// bytes are written; [`write`](Self::write) takes those behind them, and not the others again: a file that is written
-    /// from front to back would be none any more. Never waits.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<usize, WriteError> {
-        let Ok(_turn) = self.turn.try_lock() else { return Ok(0) };
+    /// Writes at once if memory is free, and nothing has to be fetched or [kept](Self::keep). `None`: call
+    /// [`write`](Self::write) with the same bytes. Never waits.
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
+        let _turn = self.turn.try_lock().ok()?;
         if self.is_kept() {
-            return Ok(0);
+            return None;
         }
         let written = self.try_write_alone(offset, data);
         self.end_write();
         written
     }
 
-    fn try_write_alone(&self, offset: u64, data: &[u8]) -> Result<usize, WriteError> {
+    fn try_write_alone(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
         let (mut spare, mut at) = (None, 0);
         loop {
-            let step = self.step(offset + at as u64, &data[at..], &mut spare);
-            let (written, wants) = step.map_err(|error| self.refuse(error))?;
-            at += written;
-            match wants {
-                Wants::Nothing | Wants::Bytes(..) => return Ok(at),
-                Wants::Buffer { len, least } => {
+            match self.step(offset + at as u64, &data[at..], &mut spare) {
+                Err(error) => return Some(Err(self.refuse(error))),
+                Ok((_, Wants::Nothing)) => return Some(Ok(())),
+                Ok((written, Wants::Buffer { len, least })) => {
+                    at += written;
                     spare = self.try_buffer(len);
                     if spare.is_none() && !self.will_have(len) {
                         spare = self.try_buffer(len.min(BLOCK).max(least));
                     }
-                    if spare.is_none() {
-                        return Ok(at);
-                    }
+                    spare.as_ref()?;
                 }
+                Ok((_, Wants::Bytes(..))) => return None,
             }
         }
     }

@@ -10,7 +10,7 @@ use s3mount_testkit::MemoryClient;
 use s3mount_write::{WriteError, Writer};
 use tokio::time::Instant;
 
-use crate::draft::{write, write_by};
+use crate::draft::write;
 use crate::faulty::FaultyClient;
 use crate::{MIB, all, pattern, spooling_writer, writer};
 
@@ -30,29 +30,6 @@ async fn a_long_file_needs_no_more_memory_than_it_may_have() {
     );
     draft.publish().await.expect("it is complete");
     assert!(client.stored("k").0 == bytes);
-}
-
-/// What a write has written before it waits for memory is not written again: the file would not be written from front to
-/// back any more.
-#[tokio::test(start_paused = true)]
-async fn streams_of_odd_writes_that_wait_for_memory_are_streams() {
-    for len in [100_003, (1 << 20) + 100, 4 << 20] {
-        let client = Arc::new(MemoryClient::new());
-        client.set_latency(Duration::from_millis(700));
-        let writer = writer(client.clone(), 32 * MIB);
-        let bytes = pattern(1, 50 * MIB as usize + 1);
-        let files = (0..4).map(|number| {
-            let (draft, bytes) = (writer.create(&number.to_string(), NewObject::default()), &bytes);
-            async move {
-                write_by(&draft, 0, bytes, len).await.expect("its turn comes");
-                draft.publish().await.expect("it is complete");
-            }
-        });
-        futures::future::join_all(files).await;
-        for number in 0..4 {
-            assert!(client.stored(&number.to_string()).0 == bytes, "{number}, by {len} bytes");
-        }
-    }
 }
 
 /// A part in one buffer is uploaded where it lies. One in many has to be copied first.
