@@ -12,11 +12,15 @@ use s3mount_object::{ErrorKind, GetAnswer, GetObject, ObjectClient, ObjectError,
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::NullClient;
 use shuttle::future::{block_on, yield_now};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
-use shuttle::{check_pct, check_random, thread};
+use shuttle::{Config, Runner, thread};
 
 const RUNS: usize = 1_000;
+
+/// The stack of a thread. The usual 60 KiB are too few where little is optimized.
+const STACK_BYTES: usize = 1 << 20;
 
 const KIB: u64 = 1 << 10;
 
@@ -132,8 +136,10 @@ fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     let _inside = runtime.enter();
-    check_random(test.clone(), RUNS);
-    check_pct(test, RUNS, 3);
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    Runner::new(RandomScheduler::new(RUNS), config.clone()).run(test.clone());
+    Runner::new(PctScheduler::new(3, RUNS), config).run(test);
 }
 
 #[test]

@@ -24,7 +24,7 @@ const ACCESS_KEY: &str = "AKIDEXAMPLE";
 const SECRET: &str = "wJalrXUtnFEMI";
 
 /// The folder that builds and `.ci/setup` write to.
-const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target");
+const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target");
 
 fn client(endpoint: &str, bucket: &str) -> Arc<CrtClient> {
     let config = CrtConfig {
