@@ -81,6 +81,33 @@ pub struct ShareBuffer {
     permit: OwnedSemaphorePermit,
 }
 
+/// The permit of a caller that waits for the pool. Where the caller stops waiting, or takes less, what it was promised
+/// goes to its line: it holds memory of that promise, maybe, and would wait for the rest with others who do.
+struct Kept<'a> {
+    permit: Option<OwnedSemaphorePermit>,
+    need: Need<'a>,
+    share: &'a Share,
+}
+
+impl Kept<'_> {
+    /// The permit for a buffer of `len` bytes, of those that are kept.
+    fn take(&mut self, len: usize) -> OwnedSemaphorePermit {
+        let permit = self.permit.as_mut().and_then(|permit| permit.split(units(len) as usize));
+        permit.expect("a buffer is no longer than what is asked for")
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let (Some(permit), Need::Least { line, .. }) = (self.permit.take(), self.need)
+            && permit.num_permits() > 0
+            && self.share.is_least(&permit)
+        {
+            line.put(permit);
+        }
+    }
+}
+
 struct Waiting<'a>(&'a AtomicU64);
 
 impl Drop for Waiting<'_> {
@@ -177,7 +204,7 @@ impl Share {
         reclaim: &(dyn Fn() + Send + Sync),
     ) -> Vec<ShareBuffer> {
         assert!(0 < len && len <= self.max_buffer_bytes(), "buffer of {len} bytes asked for");
-        let mut permit = self.permit(len, need).await;
+        let mut kept = Kept { permit: Some(self.permit(len, need).await), need, share: self };
         let (mut buffers, mut missing) = (Vec::new(), len);
         loop {
             let unit = if pieces == Pieces::One { missing } else { UNIT_BYTES };
@@ -190,17 +217,10 @@ impl Share {
                 }
             };
             let got = buffer.as_ref().len();
-            let rest = permit.num_permits() - units(got) as usize;
-            let left = permit.split(rest).filter(|left| left.num_permits() > 0);
-            buffers.push(self.give(buffer, permit));
+            buffers.push(self.give(buffer, kept.take(got)));
             missing -= got;
-            match (left, need) {
-                (Some(left), _) if pieces == Pieces::All => permit = left,
-                (Some(left), Need::Least { line, .. }) if self.is_least(&left) => {
-                    line.put(left);
-                    return buffers;
-                }
-                (Some(_) | None, _) => return buffers,
+            if missing == 0 || pieces != Pieces::All {
+                return buffers;
             }
         }
     }
@@ -355,6 +375,27 @@ mod tests {
         assert_eq!(share.held_bytes(), bytes(5), "what it did not get is not its");
         drop((got, first, units));
         assert_eq!((reader.await.as_ref().len(), share.held_bytes()), (2 * UNIT_BYTES, 0));
+    }
+
+    #[tokio::test]
+    async fn who_waits_no_longer_for_one_piece_keeps_his_promise() {
+        let pool = pool(32);
+        let share = Share::new(pool.clone(), bytes(16));
+        let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
+        let mut units: Vec<_> = (0..24).map(|_| pool.try_buffer(UNIT_BYTES, Priority::Demand)).collect();
+        units.iter_mut().step_by(2).for_each(|unit| drop(unit.take()));
+        let (line, other) = (share.line(), share.line());
+        let need = Need::Least { line: &line, bytes: bytes(6) };
+        let one = share.buffers(5 * UNIT_BYTES, Pieces::One, need, &|| ());
+        tokio::select! {
+            biased;
+            _ = one => panic!("free memory is in pieces"),
+            () = std::future::ready(()) => {}
+        }
+        let ask = |line, units| share.try_buffer(UNIT_BYTES, Need::Least { line, bytes: bytes(units) });
+        assert!(ask(&other, 3).is_none(), "two units are too little");
+        let held: Vec<_> = (0..6).map(|taken| ask(&line, 6 - taken).expect("it was promised")).collect();
+        drop((more, held, units));
     }
 
     #[test]

@@ -58,9 +58,10 @@ async fn drafted(writer: &Writer, parts: usize) {
     let piece = vec![7; PIECE];
     for index in 0..parts * PART / PIECE {
         let offset = (index * PIECE) as u64;
-        match draft.try_write(offset, &piece) {
-            Some(result) => result.expect("memory"),
-            None => draft.write(offset, Bytes::copy_from_slice(&piece)).await.expect("memory"),
+        let written = draft.try_write(offset, &piece).expect("memory");
+        if written < PIECE {
+            let rest = Bytes::copy_from_slice(&piece[written..]);
+            draft.write(offset + written as u64, rest).await.expect("memory");
         }
     }
     draft.publish().await.expect("the store takes it");

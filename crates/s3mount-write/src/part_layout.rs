@@ -59,6 +59,13 @@ pub(crate) struct PartRange {
     pub(crate) end: u64,
 }
 
+impl PartRange {
+    /// Its length, in bytes.
+    pub(crate) fn len(self) -> u64 {
+        self.end - self.start
+    }
+}
+
 impl PartLayout {
     /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None but the last is
     /// shorter or longer than `lens` allows.
@@ -91,6 +98,11 @@ impl PartLayout {
     /// The length of the first parts, in bytes.
     pub(crate) fn first(&self) -> u64 {
         self.first
+    }
+
+    /// No part but a long one is longer than this, in bytes.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
     }
 
     /// The part that has the byte at `offset`; `None` where S3 takes no more parts.
@@ -141,7 +153,7 @@ mod tests {
         let layout = PartLayout::new(8 * MIB, 0, LEAST_PART..=8 << 30);
         let lens = [0, (8 << 30) - 1, 8_000 * MIB, 100 << 30, 5 << 40].map(|offset| {
             let part = layout.part_at(offset).expect("S3 takes it");
-            (part.number, (part.end - part.start) / MIB)
+            (part.number, part.len() / MIB)
         });
         assert_eq!(lens, [(1, 8), (1_012, 16), (1_001, 16), (3_726, 64), (9_282, 4096)]);
         assert!(PartLayout::new(5 * MIB, 0, LEAST_PART..=8 << 30).most_bytes() > 4_990 << 30);
@@ -167,7 +179,7 @@ mod tests {
         assert!(PartLayout::new(8 * MIB, whole, LEAST_PART..=most).most_bytes() < 313 << 30);
         let layout = PartLayout::copying(whole, 8 * MIB, whole, LEAST_PART..=most);
         let part = layout.part_at(whole - 1).expect("S3 takes it");
-        assert_eq!((part.number, part.end - part.start), (2_560, 2 << 30));
+        assert_eq!((part.number, part.len()), (2_560, 2 << 30));
         let behind = layout.part_at(whole).expect("S3 takes more");
         assert_eq!((behind.number, behind.start, behind.end - behind.start), (2_561, whole, 8 * MIB));
         assert!(layout.most_bytes() > whole + (190 << 30), "{}", layout.most_bytes());
@@ -189,7 +201,7 @@ mod tests {
                 count += 1;
                 prop_assert_eq!((part.number, part.start), (count, offset));
                 prop_assert_eq!(layout.part_at(part.end - 1), Some(part));
-                prop_assert!(part.end - part.start >= least && (part.end - part.start) % PAGE == 0);
+                prop_assert!(part.len() >= least && part.len() % PAGE == 0);
                 offset = part.end;
             }
             prop_assert_eq!((count, offset), (MOST_PARTS, layout.most_bytes()));

@@ -353,7 +353,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         let is_stream = !self.is_patched && start == part.start && part.number > 1;
         let least = (end - start).next_multiple_of(PAGE).min(BLOCK).min(behind - start);
         let len = match is_stream {
-            true => part.end - part.start,
+            true => part.len(),
             false if start + PAGE >= self.size() => self.size().next_power_of_two().min(BLOCK),
             false => PAGE,
         };

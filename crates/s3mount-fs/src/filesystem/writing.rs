@@ -296,10 +296,11 @@ impl Filesystem {
             }
             self.note_change(file, writer, thread, matches!(to, To::End(_)))?;
             self.note_append(file, to, at + len as u64);
-            to = To::Offset(at);
-            if let Some(written) = draft.try_write(at, data) {
-                return written.map(|()| None).map_err(|error| self.failed(file, error));
+            let written = draft.try_write(at, data).map_err(|error| self.failed(file, error))?;
+            if written == data.len() {
+                return Ok(None);
             }
+            (to, data) = (To::Offset(at + written as u64), &data[written..]);
         }
         let (start, end) = match to {
             To::Offset(offset) | To::Pages(offset) => (offset, offset.saturating_add(data.len() as u64)),

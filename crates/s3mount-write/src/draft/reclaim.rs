@@ -35,7 +35,7 @@ impl Reclaimable for Draft {
         let state = self.state();
         // A task whose part is not in memory waits for memory itself.
         let claims = state.part_states.claims().filter(|part| state.is_in_memory(*part));
-        claims.map(|part| part.end - part.start).sum::<u64>() + state.spilling_bytes
+        claims.map(|part| part.len()).sum::<u64>() + state.spilling_bytes
     }
 
     fn hurry(&self, wanted: u64) -> u64 {
@@ -50,7 +50,7 @@ impl Reclaimable for Draft {
                 break;
             }
             if Arc::clone(&me).start(part) {
-                coming += part.end - part.start;
+                coming += part.len();
             }
         }
         coming

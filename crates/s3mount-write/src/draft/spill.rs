@@ -25,7 +25,7 @@ impl Draft {
             if state.spilling_bytes > 0 || parts.is_empty() {
                 return false;
             }
-            state.spilling_bytes = parts.iter().map(|part| part.end - part.start).sum();
+            state.spilling_bytes = parts.iter().map(|part| part.len()).sum();
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {

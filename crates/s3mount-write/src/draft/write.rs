@@ -25,33 +25,39 @@ const MOST_OF_WRITE: u64 = 3 * BLOCK;
 const STUCK: u32 = 5;
 
 impl Draft {
-    /// Writes at once if memory is free, and nothing has to be fetched or [kept](Self::keep). `None`: call
-    /// [`write`](Self::write) with the same bytes. Never waits.
-    pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
-        let _turn = self.turn.try_lock().ok()?;
+    /// Writes at once what memory is free for, as long as nothing has to be fetched or [kept](Self::keep). Returns how many
+    /// bytes are written; [`write`](Self::write) takes those behind them, and not the others again: a file that is written
+    /// from front to back would be none any more. Never waits.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<usize, WriteError> {
+        let Ok(_turn) = self.turn.try_lock() else { return Ok(0) };
         if self.is_kept() {
-            return None;
+            return Ok(0);
         }
         let written = self.try_write_alone(offset, data);
         self.end_write();
         written
     }
 
-    fn try_write_alone(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
+    fn try_write_alone(&self, offset: u64, data: &[u8]) -> Result<usize, WriteError> {
         let (mut spare, mut at) = (None, 0);
         loop {
-            match self.step(offset + at as u64, &data[at..], &mut spare) {
-                Err(error) => return Some(Err(self.refuse(error))),
-                Ok((_, Wants::Nothing)) => return Some(Ok(())),
-                Ok((written, Wants::Buffer { len, least })) => {
-                    at += written;
+            let step = self.step(offset + at as u64, &data[at..], &mut spare);
+            let (written, wants) = step.map_err(|error| self.refuse(error))?;
+            at += written;
+            match wants {
+                Wants::Nothing | Wants::Bytes(..) => return Ok(at),
+                Wants::Buffer { len, least } => {
                     spare = self.try_buffer(len);
                     if spare.is_none() && !self.will_have(len) {
                         spare = self.try_buffer(len.min(BLOCK).max(least));
                     }
-                    spare.as_ref()?;
+                    if spare.is_none() {
+                        return Ok(at);
+                    }
                 }
-                Ok((_, Wants::Bytes(..))) => return None,
             }
         }
     }
@@ -90,7 +96,7 @@ impl Draft {
                 Wants::Buffer { len, least } => {
                     let short = len.min(BLOCK).max(least);
                     spare = self.try_buffer(len);
-                    if spare.is_none() && self.will_have(len) {
+                    if spare.is_none() && self.will_have(len) && !self.line.has_credit() {
                         let whole = timeout(PATIENCE, self.buffer(len)).await;
                         spare = whole.ok().transpose().map_err(|error| self.fail(error))?;
                     }
@@ -100,6 +106,9 @@ impl Draft {
                     }
                 }
                 Wants::Bytes(start, end) => {
+                    // The bytes have left memory while it waited for the buffer. Who waits for memory holds none that others
+                    // could have.
+                    spare = None;
                     let (start, end) = match self.size() {
                         // Publication needs all of it.
                         size if size <= BLOCK => (0, size),
@@ -336,11 +345,7 @@ impl Draft {
     /// all that a write needs is enough: then its bytes can go there.
     fn need(&self, len: usize) -> Need<'_> {
         let held = self.held.load(Ordering::Relaxed);
-        let (number, part) = {
-            let state = self.state();
-            let (layout, frontier) = (self.layout(&state), state.frontier);
-            (layout.part_at(frontier).map_or(0, |part| part.number), layout.first())
-        };
+        let (number, part) = self.part_to_fill();
         if self.line_of.swap(number, Ordering::Relaxed) != number {
             // That part is full, or left.
             self.line.give_back();
@@ -353,6 +358,15 @@ impl Draft {
             line: &self.line,
             bytes: if self.has_spool() { bytes.min(MOST_OF_WRITE) } else { bytes },
         }
+    }
+
+    /// The number of the part that a stream fills next, or 0, and how many bytes it has to hold for that. A long part is
+    /// copied inside the store.
+    fn part_to_fill(&self) -> (u32, u64) {
+        let state = self.state();
+        let layout = self.layout(&state);
+        let (number, len) = layout.part_at(state.frontier).map_or((0, 0), |part| (part.number, part.len()));
+        (number, len.min(layout.most()).max(layout.first()))
     }
 
     /// The draft can give back all that it holds.
@@ -368,7 +382,7 @@ impl Draft {
         }
         let Ok(_turn) = self.turn.try_lock() else { return };
         let held = self.held.load(Ordering::Relaxed);
-        let part = self.layout(&self.state()).first();
+        let (_, part) = self.part_to_fill();
         self.line.abandon(held, part + BLOCK);
     }
 }

@@ -11,14 +11,29 @@ use s3mount_write::{Draft, WriteError};
 use crate::faulty::{Fault, FaultyClient};
 use crate::{MIB, all, pattern, writer};
 
+/// Writes a piece as the kernel's calls do: what is not written at once is waited for.
+pub(crate) async fn write_piece(draft: &Draft, at: u64, piece: &[u8]) -> Result<(), WriteError> {
+    let written = draft.try_write(at, piece)?;
+    match &piece[written..] {
+        [] => Ok(()),
+        rest => draft.write(at + written as u64, Bytes::copy_from_slice(rest)).await,
+    }
+}
+
 /// Writes `bytes` from `offset` on as the kernel does.
 pub(crate) async fn write(draft: &Draft, offset: u64, bytes: &Bytes) -> Result<(), WriteError> {
-    for (index, piece) in bytes.chunks(128 << 10).enumerate() {
-        let at = offset + index as u64 * (128 << 10);
-        match draft.try_write(at, piece) {
-            Some(result) => result?,
-            None => draft.write(at, Bytes::copy_from_slice(piece)).await?,
-        }
+    write_by(draft, offset, bytes, 128 << 10).await
+}
+
+/// Writes `bytes` from `offset` on in pieces of `len`.
+pub(crate) async fn write_by(
+    draft: &Draft,
+    offset: u64,
+    bytes: &Bytes,
+    len: usize,
+) -> Result<(), WriteError> {
+    for (index, piece) in bytes.chunks(len).enumerate() {
+        write_piece(draft, offset + (index * len) as u64, piece).await?;
     }
     Ok(())
 }
@@ -48,7 +63,7 @@ async fn shows_what_is_written_and_publishes_it_by_one_request() {
     assert!(draft.is_dirty(), "an empty file is to be published, too");
     draft.write(3, Bytes::from_static(b"def")).await.expect("memory");
     assert_eq!(all(&draft).await, b"\0\0\0def".as_slice());
-    draft.try_write(0, b"abc").expect("at once").expect("memory");
+    assert_eq!(draft.try_write(0, b"abc").expect("memory"), 3);
     draft.truncate(5).await.expect("it shrinks");
     let published = draft.publish().await.expect("the store takes it");
     assert_eq!((published.size, published.object.key(), draft.is_dirty()), (5, "a/b", false));
@@ -329,9 +344,7 @@ async fn a_stream_of_odd_writes_is_uploaded_as_one_of_even_writes() {
         let bytes = pattern(1, 28 * MIB as usize);
         for (index, piece) in bytes.chunks(len).enumerate() {
             let at = (index * len) as u64;
-            if draft.try_write(at, piece).transpose().expect("memory").is_none() {
-                draft.write(at, Bytes::copy_from_slice(piece)).await.expect("memory");
-            }
+            write_piece(&draft, at, piece).await.expect("memory");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(store.take_writes().get("UploadPart"), Some(&5), "writes of {len} bytes");

@@ -159,7 +159,7 @@ async fn the_keeper_is_told_of_each_change_and_anew_after_a_publication() {
     let client = Arc::new(MemoryClient::new());
     let draft = spooling_writer(client.clone(), 32 * MIB, 100 * MIB).create("k", NewObject::default());
     let notes = keep(&draft);
-    assert!(draft.try_write(0, b"abc").is_none(), "the spool's file comes first");
+    assert_eq!(draft.try_write(0, b"abc").expect("memory"), 0, "the spool's file comes first");
     draft.write(2, Bytes::from_static(b"abc")).await.expect("memory");
     assert_eq!(notes.told(), ["begin 0 of 0", "wrote 2..5"]);
     draft.write(9, Bytes::new()).await.expect("nothing to do");
@@ -203,7 +203,7 @@ async fn is_given_up(
     assert_eq!(notes.told(), ["begin 100 of 100", "wrote 0..5"]);
     change(&draft).await;
     assert_eq!(notes.told(), told);
-    draft.try_write(1, b"x").expect("it is as without a keeper").expect("memory");
+    assert_eq!(draft.try_write(1, b"x").expect("memory"), 1, "it is as without a keeper");
     draft.truncate(50).await.expect("memory");
     draft.publish().await.expect("nobody else writes");
     assert_eq!(notes.told(), [""; 0]);
@@ -275,7 +275,7 @@ async fn a_draft_that_can_not_begin_goes_on_without_a_keeper() {
     // Nothing is kept without a spool.
     let draft = writer(client, 32 * MIB).create("m", NewObject::default());
     let notes = keep(&draft);
-    draft.try_write(0, b"abc").expect("at once").expect("memory");
+    assert_eq!(draft.try_write(0, b"abc").expect("memory"), 3);
     draft.write(3, Bytes::from_static(b"d")).await.expect("memory");
     draft.rename("n", None).await;
     assert_eq!(notes.told(), [""; 0]);

@@ -16,6 +16,7 @@ use s3mount_object::{ByteRange, Condition, ErrorKind, NewObject, ObjectClient as
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{Draft, KeptChanges, MemoryDisk, SpoolBytes, SpoolConfig, SpoolDisk, WriteError, Writer};
 
+use crate::draft::write_piece;
 use crate::faulty::{Fault, FaultyClient};
 use crate::kept::Noted;
 use crate::{MIB, pattern, writer_with};
@@ -389,10 +390,7 @@ impl Process<'_> {
             after.resize(after.len().max(at + piece.len()), 0);
             after[at..at + piece.len()].copy_from_slice(piece);
             let piece = Bytes::copy_from_slice(piece);
-            let write = async |draft: &Draft| match draft.try_write(at as u64, &piece) {
-                Some(written) => written,
-                None => draft.write(at as u64, piece.clone()).await,
-            };
+            let write = async |draft: &Draft| write_piece(draft, at as u64, &piece).await;
             if !self.call(after, write).await? {
                 return Ok(());
             }

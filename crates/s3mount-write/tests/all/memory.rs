@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_testkit::MemoryClient;
-use s3mount_write::{WriteError, Writer};
+use s3mount_write::{WriteConfig, WriteError, Writer};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::draft::write;
+use crate::draft::{write, write_by};
 use crate::faulty::FaultyClient;
 use crate::{MIB, all, pattern, spooling_writer, writer};
 
@@ -30,6 +32,29 @@ async fn a_long_file_needs_no_more_memory_than_it_may_have() {
     );
     draft.publish().await.expect("it is complete");
     assert!(client.stored("k").0 == bytes);
+}
+
+/// What a write has written before it waits for memory is not written again: the file would not be written from front to
+/// back any more.
+#[tokio::test(start_paused = true)]
+async fn streams_of_odd_writes_that_wait_for_memory_are_streams() {
+    for len in [100_003, (1 << 20) + 100, 4 << 20] {
+        let client = Arc::new(MemoryClient::new());
+        client.set_latency(Duration::from_millis(700));
+        let writer = writer(client.clone(), 32 * MIB);
+        let bytes = pattern(1, 50 * MIB as usize + 1);
+        let files = (0..4).map(|number| {
+            let (draft, bytes) = (writer.create(&number.to_string(), NewObject::default()), &bytes);
+            async move {
+                write_by(&draft, 0, bytes, len).await.expect("its turn comes");
+                draft.publish().await.expect("it is complete");
+            }
+        });
+        futures::future::join_all(files).await;
+        for number in 0..4 {
+            assert!(client.stored(&number.to_string()).0 == bytes, "{number}, by {len} bytes");
+        }
+    }
 }
 
 /// A part in one buffer is uploaded where it lies. One in many has to be copied first.
@@ -213,7 +238,8 @@ async fn a_file_that_has_failed_holds_no_memory_that_others_want() {
     assert!(failed.write(0, Bytes::from_static(b"a")).await.is_err());
 }
 
-/// Writes 48 files of 12 MiB at the same time, MiB by MiB in the order that `order` gives for each.
+/// Writes 48 files of 12 MiB at the same time, MiB by MiB in the order that `order` gives for each, the first two bytes of
+/// each MiB alone.
 async fn write_at_once(writer: &Writer, order: impl Fn(u64) -> Vec<u64>) {
     let bytes = pattern(5, 12 * MIB as usize);
     let tasks: Vec<_> = (0..48)
@@ -223,7 +249,8 @@ async fn write_at_once(writer: &Writer, order: impl Fn(u64) -> Vec<u64>) {
             tokio::spawn(async move {
                 for at in order {
                     let piece = bytes.slice((at * MIB) as usize..((at + 1) * MIB) as usize);
-                    write(&draft, at * MIB, &piece).await.expect("memory");
+                    write_by(&draft, at * MIB, &piece.slice(..2), 2).await.expect("memory");
+                    write_by(&draft, at * MIB + 2, &piece.slice(2..), MIB as usize).await.expect("memory");
                     tokio::time::sleep(Duration::from_millis((at * 7 + file * 13) % 31)).await;
                 }
                 draft.publish().await.expect("it is complete");
@@ -264,6 +291,16 @@ async fn more_files_than_parts_fit_memory_take_turns() {
     }
 }
 
+/// The bytes before a write may leave memory for the spool while the write waits for the buffer of a whole part.
+#[tokio::test(start_paused = true)]
+async fn more_files_than_parts_fit_memory_take_turns_with_a_spool() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = spooling_writer(client.clone(), 32 * MIB, 2000 * MIB);
+    write_at_once(&writer, |_| (0..12).collect()).await;
+    check_all(&client);
+}
+
 #[tokio::test(start_paused = true)]
 async fn more_patched_files_than_memory_has_blocks_take_turns() {
     let client = Arc::new(MemoryClient::new());
@@ -271,6 +308,34 @@ async fn more_patched_files_than_memory_has_blocks_take_turns() {
     let writer = spooling_writer(client.clone(), 32 * MIB, 2000 * MIB);
     write_at_once(&writer, |file| (0..12).map(|at| (at * 5 + file) % 12).collect()).await;
     check_all(&client);
+}
+
+/// The later parts of a long file are longer than its first ones.
+#[tokio::test(start_paused = true)]
+async fn the_long_parts_of_many_long_files_are_promised_whole() {
+    let client = Arc::new(MemoryClient::new());
+    let pool = BufferPool::new(MemoryBudget::new(48 * MIB)).expect("a pool");
+    let config = WriteConfig {
+        part_bytes: MIB,
+        least_part_bytes: MIB,
+        memory_bytes: 32 * MIB,
+        ..WriteConfig::default()
+    };
+    let writer = Writer::new(client.clone(), pool, config, &Handle::current());
+    // Nobody reads what these have: thousand parts of one MiB, thousand of two, and then parts of four.
+    let (version, size) = (client.put("k", vec![0]), 3_000 * MIB);
+    let tails = (0..16).map(|_| {
+        let draft = writer.edit(&version, size, NewObject::default());
+        tokio::spawn(async move {
+            for at in 0..8 {
+                write(&draft, size + at * MIB, &pattern(at, MIB as usize)).await.expect("its turn comes");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+    });
+    for tail in futures::future::join_all(tails).await {
+        tail.expect("no panic");
+    }
 }
 
 /// Files that are patched at random, without a spool, can hold all memory and fill no part. They fail, and those that

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use s3mount_object::{ByteRange, ErrorKind, NewObject, ObjectId};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{Draft, WriteError, Writer};
 
+use crate::draft::write_piece;
 use crate::faulty::{Fault, FaultyClient};
 use crate::{MIB, pattern, spooling_writer};
 
@@ -90,10 +90,7 @@ impl Run {
         let data = pattern(self.writes, len);
         for (index, piece) in data.chunks(128 << 10).enumerate() {
             let at = (offset + index * (128 << 10)) as u64;
-            let result = match self.draft.try_write(at, piece) {
-                Some(result) => result,
-                None => self.draft.write(at, Bytes::copy_from_slice(piece)).await,
-            };
+            let result = write_piece(&self.draft, at, piece).await;
             if !self.succeeds(&result) {
                 return;
             }

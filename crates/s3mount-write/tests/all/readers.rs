@@ -14,6 +14,7 @@ use s3mount_write::{Draft, WriteError, Writer};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
 
+use crate::draft::write_piece;
 use crate::faulty::{Fault, FaultyClient};
 use crate::{MIB, pattern, spooling_writer};
 
@@ -111,11 +112,7 @@ impl World {
             let at = at + index * (128 << 10);
             let size = self.truth.borrow().bytes.len().max(at + piece.len());
             self.truth.borrow_mut().change(at, piece, size);
-            let written = match self.draft.try_write(at as u64, piece) {
-                Some(written) => written,
-                None => self.draft.write(at as u64, Bytes::copy_from_slice(piece)).await,
-            };
-            written.expect("there is a spool");
+            write_piece(&self.draft, at as u64, piece).await.expect("there is a spool");
             self.truth.borrow_mut().is_changing = false;
         }
     }
