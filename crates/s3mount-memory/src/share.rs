@@ -18,6 +18,9 @@ pub enum Need<'a> {
         /// How many bytes it still has to have, with this buffer, to give all of them back.
         bytes: u64,
     },
+    /// The caller holds no other memory, and gives it back without having had more: a task that gathers bytes from
+    /// elsewhere and uploads them.
+    Task,
     /// The caller would go faster with it.
     More,
 }
@@ -42,6 +45,9 @@ pub enum Pieces {
 /// whole. If all memory were held by such callers, each would wait for the others for ever. So one half of the share is
 /// handed out only as a whole of all that a caller needs ([`Need::Least`]): a caller that has memory of that half goes
 /// on to the end without waiting, and gives all of it back. Both halves serve in order of arrival.
+///
+/// Others can give their buffers back once a task has got some ([`Need::Task`]): what a file has in memory of a part whose
+/// other bytes are elsewhere. So there is memory beside the bound that only tasks get, one after another.
 #[derive(Clone, Debug)]
 pub struct Share(Arc<Halves>);
 
@@ -51,7 +57,11 @@ struct Halves {
     /// Permits count [`UNIT_BYTES`].
     more: Arc<Semaphore>,
     least: Arc<Semaphore>,
+    tasks: Arc<Semaphore>,
+    /// Of the two halves.
     units: usize,
+    /// Of those beside them, for tasks.
+    task_units: usize,
     waiting: AtomicU64,
     /// How many buffers it has given.
     given: AtomicU64,
@@ -121,31 +131,36 @@ fn units(len: usize) -> u32 {
 }
 
 impl Share {
-    /// A share of `limit_bytes` of `pool`, or of all of it where its limit is the least.
-    pub fn new(pool: BufferPool, limit_bytes: u64) -> Self {
+    /// A share of `limit_bytes` of `pool`, or of all of it where its limit is the least. Beside that, tasks get
+    /// `task_bytes`, so the pool is to have as much more. No task may need more than that at once.
+    pub fn new(pool: BufferPool, limit_bytes: u64, task_bytes: u64) -> Self {
         let units =
             usize::try_from(limit_bytes.min(pool.budget().least_bytes())).unwrap_or(usize::MAX) / UNIT_BYTES;
         let least = units / 2;
+        let task_units = usize::try_from(task_bytes).unwrap_or(usize::MAX).div_ceil(UNIT_BYTES);
         Self(Arc::new(Halves {
             pool,
             more: Arc::new(Semaphore::new(units - least)),
             least: Arc::new(Semaphore::new(least)),
+            tasks: Arc::new(Semaphore::new(task_units)),
             units,
+            task_units,
             waiting: AtomicU64::new(0),
             given: AtomicU64::new(0),
             abandoned_bytes: AtomicU64::new(0),
         }))
     }
 
-    /// The bound, in bytes.
+    /// The bound without what is there for tasks, in bytes.
     pub fn limit_bytes(&self) -> u64 {
         (self.0.units * UNIT_BYTES) as u64
     }
 
     /// How many bytes its buffers take now, and those that were promised.
     pub fn held_bytes(&self) -> u64 {
-        let free = self.0.more.available_permits() + self.0.least.available_permits();
-        (self.0.units.saturating_sub(free) * UNIT_BYTES) as u64
+        let Halves { more, least, tasks, units, task_units, .. } = &*self.0;
+        let free = more.available_permits() + least.available_permits() + tasks.available_permits();
+        ((units + task_units).saturating_sub(free) * UNIT_BYTES) as u64
     }
 
     /// How many callers wait for a buffer.
@@ -161,6 +176,11 @@ impl Share {
     /// The largest buffer that it can ever give, in bytes.
     pub fn max_buffer_bytes(&self) -> usize {
         self.least_bytes().min(self.0.pool.max_buffer_bytes())
+    }
+
+    /// The most that a task gets at once, in bytes.
+    pub fn task_bytes(&self) -> usize {
+        self.0.task_units * UNIT_BYTES
     }
 
     fn least_bytes(&self) -> usize {
@@ -185,6 +205,7 @@ impl Share {
                 let whole = self.whole(len, bytes);
                 Some(line.put_but(self.0.least.clone().try_acquire_many_owned(whole).ok()?, len))
             })?,
+            (Err(_), Need::Task) => self.0.tasks.clone().try_acquire_many_owned(units(len)).ok()?,
             (Err(_), Need::More) => return None,
         };
         Some(self.give(buffer, permit))
@@ -195,7 +216,8 @@ impl Share {
     /// wait has no deadline of its own.
     ///
     /// # Panics
-    /// When `len` is 0, or above [`max_buffer_bytes`](Self::max_buffer_bytes).
+    /// When `len` is 0, or above [`max_buffer_bytes`](Self::max_buffer_bytes); for a task, above
+    /// [`task_bytes`](Self::task_bytes).
     pub async fn buffers(
         &self,
         len: usize,
@@ -203,7 +225,8 @@ impl Share {
         need: Need<'_>,
         reclaim: &(dyn Fn() + Send + Sync),
     ) -> Vec<ShareBuffer> {
-        assert!(0 < len && len <= self.max_buffer_bytes(), "buffer of {len} bytes asked for");
+        let most = if matches!(need, Need::Task) { self.task_bytes() } else { self.max_buffer_bytes() };
+        assert!(0 < len && len <= most, "buffer of {len} bytes asked for");
         let mut kept = Kept { permit: Some(self.permit(len, need).await), need, share: self };
         let (mut buffers, mut missing) = (Vec::new(), len);
         loop {
@@ -232,6 +255,14 @@ impl Share {
         let more = self.0.more.clone().acquire_many_owned(units(len));
         match need {
             Need::More => more.await.expect("the semaphores are never closed"),
+            Need::Task => {
+                let task = self.0.tasks.clone().acquire_many_owned(units(len));
+                tokio::select! {
+                    biased;
+                    permit = more => permit.expect("the semaphores are never closed"),
+                    permit = task => permit.expect("the semaphores are never closed"),
+                }
+            }
             Need::Least { line, bytes } => {
                 if let Some(permit) = line.take(len) {
                     return permit;
@@ -363,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn memory_in_pieces_is_memory() {
         let pool = pool(16);
-        let share = Share::new(pool.clone(), bytes(16));
+        let share = Share::new(pool.clone(), bytes(16), 0);
         let mut units: Vec<_> = (0..16).map(|_| pool.try_buffer(UNIT_BYTES, Priority::Demand)).collect();
         // Every other one is free, and a reader waits for a piece that there is not.
         units.iter_mut().step_by(2).for_each(|unit| drop(unit.take()));
@@ -380,7 +411,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_no_longer_for_one_piece_keeps_his_promise() {
         let pool = pool(32);
-        let share = Share::new(pool.clone(), bytes(16));
+        let share = Share::new(pool.clone(), bytes(16), 0);
         let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
         let mut units: Vec<_> = (0..24).map(|_| pool.try_buffer(UNIT_BYTES, Priority::Demand)).collect();
         units.iter_mut().step_by(2).for_each(|unit| drop(unit.take()));
@@ -398,9 +429,28 @@ mod tests {
         drop((more, held, units));
     }
 
+    #[tokio::test]
+    async fn tasks_get_memory_one_after_another_whoever_holds_the_rest() {
+        let pool = pool(32);
+        let share = Share::new(pool, bytes(16), bytes(4));
+        let line = share.line();
+        let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
+        let least = share.try_buffer(UNIT_BYTES, Need::Least { line: &line, bytes: bytes(8) });
+        let task = share.buffers(3 * UNIT_BYTES, Pieces::All, Need::Task, &|| ()).await;
+        assert_eq!(share.held_bytes(), bytes(8 + 8 + 3));
+        assert!(share.try_buffer(2 * UNIT_BYTES, Need::Task).is_none() && least.is_some());
+        let (next, ()) =
+            tokio::join!(share.buffers(2 * UNIT_BYTES, Pieces::All, Need::Task, &|| ()), async {
+                drop(task)
+            });
+        drop((more, least, next));
+        line.give_back();
+        assert_eq!(share.held_bytes(), 0);
+    }
+
     #[test]
     fn a_promise_is_kept_whole_or_not_made() {
-        let share = Share::new(pool(16), bytes(16));
+        let share = Share::new(pool(16), bytes(16), 0);
         let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
         let lines: Vec<_> = (0..4).map(|_| share.line()).collect();
         let ask = |line: usize, units: usize| {
@@ -418,7 +468,7 @@ mod tests {
 
     #[test]
     fn who_does_not_go_on_keeps_what_he_has_and_leaves_room_for_a_whole() {
-        let share = Share::new(pool(16), bytes(16));
+        let share = Share::new(pool(16), bytes(16), 0);
         let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
         let (mut lines, mut held) = (Vec::new(), Vec::new());
         loop {

@@ -185,7 +185,7 @@ fn trimming_touches_only_what_is_free() {
 fn readers_and_writers_don_t_starve_each_other() {
     check(|| {
         let pool = pool(6);
-        let share = Share::new(pool.clone(), 4 * UNIT_BYTES as u64);
+        let share = Share::new(pool.clone(), 4 * UNIT_BYTES as u64, 0);
         // What a reader gives back when it is asked to.
         let ahead = Arc::new(Mutex::new(pool.try_buffer(4 * UNIT_BYTES, Priority::Demand)));
         let writers: Vec<_> = (1..=3)
@@ -228,7 +228,7 @@ fn readers_and_writers_don_t_starve_each_other() {
 fn writers_that_hold_all_they_may_leave_the_rest_to_readers() {
     check(|| {
         let pool = pool(4);
-        let share = Share::new(pool.clone(), 2 * UNIT_BYTES as u64);
+        let share = Share::new(pool.clone(), 2 * UNIT_BYTES as u64, 0);
         let line = share.line();
         let need = Need::Least { line: &line, bytes: UNIT_BYTES as u64 };
         let held: Vec<_> = (0..2).filter_map(|_| share.try_buffer(UNIT_BYTES, need)).collect();
@@ -257,7 +257,7 @@ fn writers_that_give_nothing_back_before_they_are_full_don_t_wait_for_each_other
     const PART: usize = 3;
     check(|| {
         let pool = pool(8);
-        let share = Share::new(pool.clone(), 8 * UNIT_BYTES as u64);
+        let share = Share::new(pool.clone(), 8 * UNIT_BYTES as u64, 0);
         let writers: Vec<_> = (0..5)
             .map(|_| {
                 let share = share.clone();

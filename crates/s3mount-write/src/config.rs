@@ -16,7 +16,8 @@ pub struct WriteConfig {
     pub part_bytes: u64,
     /// The store takes no part below this many bytes, except as the last one of an upload. S3 takes 5 MiB.
     pub least_part_bytes: u64,
-    /// The most bytes of the pool that all drafts may hold together.
+    /// The most bytes of the pool that all drafts may hold together. Tasks that gather the bytes of a part may take a
+    /// quarter more, or a part where that is more.
     pub memory_bytes: u64,
     /// The most bytes that the client may take for bodies under way whose pieces it has to join, because the pool
     /// had no room for that. These bytes are beside those of the pool.
@@ -33,6 +34,13 @@ pub struct WriteConfig {
     pub journal: Journal,
     /// The time of day now. Later times are counted from here, by a clock that nobody sets.
     pub started_at: SystemTime,
+}
+
+impl WriteConfig {
+    /// The most bytes of the pool that tasks may hold beside the drafts: the longest part.
+    pub(crate) fn task_bytes(&self) -> u64 {
+        (self.memory_bytes / 4).max(self.part_bytes).max(self.least_part_bytes)
+    }
 }
 
 /// Room for bytes that memory can't hold, or that another process may have to go on with.

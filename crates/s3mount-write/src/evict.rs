@@ -63,6 +63,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
     /// Drops the bytes of a part that are elsewhere, too. `is_current`: the store has the part. Returns whether
     /// anything was dropped.
     pub(crate) fn evict(&mut self, part: PartRange, is_current: bool) -> bool {
+        if is_current {
+            // What was gathered for the store was copied, and may have blocks that are open still.
+            self.extents.freeze(part.start, part.end.min(self.size()));
+        }
         let has = |extent: &Content<B>| match extent {
             Content::Frozen(_, Copy::None) => is_current,
             Content::Frozen(_, Copy::Source(_) | Copy::Spool) => true,

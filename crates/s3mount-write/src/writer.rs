@@ -52,7 +52,7 @@ impl Writer {
             store: Arc::new(Store::new(bucket.into(), metrics.clone(), has_checksums, timeout)),
             runtime: runtime.clone(),
             metrics,
-            share: Share::new(pool, config.memory_bytes),
+            share: Share::new(pool, config.memory_bytes, config.task_bytes()),
             requests: Arc::new(Semaphore::new(config.max_requests)),
             bodies: Semaphore::new(body_units(&config)),
             reclaim_from_readers: Box::new(reclaim),

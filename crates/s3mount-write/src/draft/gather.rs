@@ -2,13 +2,15 @@
 //!
 //! A part whose bytes are all in memory is sent where it lies. Another is gathered in memory of its own, as a reader
 //! would gather it: what the file has in memory is copied, and the rest is fetched. That memory is had at once, before
-//! anything is fetched, and is given back when the request is done. So a task that waits for memory holds none.
+//! anything is fetched, and is given back when the request is done. So a task that waits for memory holds none, and it gets
+//! some whatever the files hold.
 
 use bytes::Bytes;
 use s3mount_memory::Pieces;
 
 use super::Draft;
 use super::upload::pieces;
+use super::write::Use;
 use crate::WriteError;
 use crate::state::{BLOCK, index};
 
@@ -32,9 +34,8 @@ impl Draft {
         let _one = self.gathering.lock().await;
         let end = end.min(self.size());
         let (mut gathered, mut at) = (Vec::new(), start);
-        let line = self.shared.share.line();
         while at < end {
-            for mut buffer in self.wait_for_buffers(end - at, Pieces::All, Some(&line)).await? {
+            for mut buffer in self.wait_for_buffers(end - at, Pieces::All, Use::Task).await? {
                 let len = (buffer.as_ref().len() as u64).min(end - at);
                 for target in buffer.as_mut()[..index(len)].chunks_mut(index(BLOCK)) {
                     self.gather_block(at, target, may_keep).await?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Written};
 
-use super::Draft;
+use super::upload::Taken;
+use super::{Draft, Still};
 use crate::WriteError;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
@@ -99,15 +100,21 @@ impl Draft {
         let before = self.state().published.as_ref().map(|(_, published)| published.object.clone());
         // What the upload under an earlier key lacks is said with what is published now.
         self.state().is_described_late = false;
+        let mut still = None;
         let written = match self.only_described_anew(&target.key) {
             Some(version) => {
                 self.keep_tags(&version).await;
                 self.describe_anew(&version).await?
             }
-            None => self.put(&target.key, target.condition.as_ref()).await?,
+            None => {
+                let (written, alone) = self.put(&target.key, target.condition.as_ref()).await?;
+                still = alone;
+                written
+            }
         };
         let is_described_late = std::mem::take(&mut self.state().is_described_late);
         let mut published = self.rebase(target, written);
+        drop(still);
         if is_described_late {
             let written = self.describe_anew(&published.object).await?;
             published = self.rebase(target, written);
@@ -119,19 +126,26 @@ impl Draft {
         Ok(published)
     }
 
-    /// Makes an object of the file in the way that suits it.
-    async fn put(&self, key: &str, condition: Option<&Condition>) -> Result<Written, WriteError> {
+    /// Makes an object of the file in the way that suits it. Where that was one request, no part may be uploaded until the
+    /// draft is that version.
+    async fn put(
+        &self,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<(Written, Option<Still<'_>>), WriteError> {
         let copy = self.state().whole_copy().filter(|source| source.key() != key);
-        if let Some(source) = copy.filter(|_| self.size() <= MOST_COPIED)
-            && let Some(written) = self.put_copy(&source, key, condition).await?
-        {
-            return Ok(written);
+        if let Some(source) = copy.filter(|_| self.size() <= MOST_COPIED) {
+            let still = self.still().await;
+            if let Some(written) = self.put_copy(&source, key, condition).await? {
+                return Ok((written, Some(still)));
+            }
         }
         // An upload that the bucket began by itself would be in no journal.
         if self.is_small() && !self.shared.store.bucket.must_be_parts(key, self.size()) {
-            self.put_whole(key, condition).await
+            let (written, still) = self.put_whole(key, condition).await?;
+            Ok((written, Some(still)))
         } else {
-            self.put_parts(key, condition).await
+            Ok((self.put_parts(key, condition).await?, None))
         }
     }
 
@@ -156,13 +170,19 @@ impl Draft {
     }
 
     /// Publishes by one PutObject.
-    async fn put_whole(&self, key: &str, condition: Option<&Condition>) -> Result<Written, WriteError> {
+    async fn put_whole(
+        &self,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<(Written, Still<'_>), WriteError> {
         let size = self.size();
         let pieces = match self.lying(0, size) {
             Some(pieces) => pieces,
             // Who appends next finds them in memory.
             None => self.gather(0, size, true).await?,
         };
+        // Until then, memory that others wait for may be had by uploading a part.
+        let still = self.still().await;
         let object = self.beside().await?;
         let (body, written) = {
             let _permit = self.shared.requests.acquire().await;
@@ -179,7 +199,14 @@ impl Draft {
         compare(key, body.checksum(), &written)?;
         self.shared.metrics.uploaded_bytes.add(size);
         self.give_up_upload();
-        Ok(written)
+        Ok((written, still))
+    }
+
+    /// Waits until no task uploads a part, and lets none begin.
+    async fn still(&self) -> Still<'_> {
+        let still = Still::new(self);
+        self.idle().await;
+        still
     }
 
     /// Gives the upload up that another publication has made needless.
@@ -204,8 +231,14 @@ impl Draft {
             };
             let mut is_done = true;
             for piece in missing {
-                let is_wanted = has_copies || matches!(piece, Piece::Upload(_));
-                is_done &= !(is_wanted && me.clone().start_piece(piece));
+                is_done &= !match piece {
+                    // The file goes on where it ends.
+                    Piece::Upload(part) if !has_copies && part.end > self.size() => {
+                        me.clone().start_by(part, Taken::Copied)
+                    }
+                    Piece::Copy(..) if !has_copies => false,
+                    piece => me.clone().start_piece(piece),
+                };
             }
             is_done &= self.state().part_states.claimed() == 0;
             self.idle().await;

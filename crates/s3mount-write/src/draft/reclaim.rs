@@ -45,7 +45,7 @@ impl Reclaimable for Draft {
             return if me.spill(parts) { bytes } else { 0 };
         }
         let mut coming = 0;
-        for part in me.full() {
+        for part in me.uploadable() {
             if coming >= wanted {
                 break;
             }
@@ -111,17 +111,25 @@ impl Draft {
         (parts, bytes)
     }
 
-    /// The parts that are in memory as a whole and that the store does not have. The part of the last write
-    /// comes last.
-    fn full(&self) -> Vec<PartRange> {
+    /// The parts that free memory when they are uploaded, and that nobody is going to change, as far as one can tell: of a
+    /// file that is written from front to back, those before the last write. Of another, those that are in memory as a
+    /// whole; the part of the last write comes last.
+    fn uploadable(&self) -> Vec<PartRange> {
         let state = self.state();
         let layout = self.layout(&state);
+        let (most, is_patched) =
+            if state.is_patched { (state.size(), true) } else { (state.frontier, false) };
         let mut parts = Vec::new();
         let mut at = 0;
-        while let Some(part) = layout.part_at(at).filter(|part| part.end <= state.size()) {
+        while let Some(part) = layout.part_at(at).filter(|part| part.end <= most.min(state.size())) {
+            let can_be_had = || match is_patched {
+                true => state.is_in_memory(part),
+                false => state.stored(part.start, part.end).is_none(),
+            };
             if !state.part_states.is_current(part)
                 && !state.part_states.is_claimed(part)
-                && state.is_in_memory(part)
+                && state.unspooled_bytes(part) > 0
+                && can_be_had()
             {
                 parts.push(part);
             }

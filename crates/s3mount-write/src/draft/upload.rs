@@ -14,6 +14,15 @@ use crate::shared::Room;
 use crate::state::{Begun, DraftState};
 use crate::store::crc;
 
+/// How a task takes the bytes of a part that is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Where they lie. What is appended to them begins a block of its own then, and the rest of theirs is wasted.
+    Lying,
+    /// As copies.
+    Copied,
+}
+
 /// Bytes that nobody has written.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -43,6 +52,11 @@ impl Draft {
 
     /// Begins to upload a part, unless the store has it, or a task uploads it already.
     pub(super) fn start(self: Arc<Self>, part: PartRange) -> bool {
+        self.start_by(part, Taken::Lying)
+    }
+
+    /// As [`start`](Self::start), with the bytes `taken` so.
+    pub(super) fn start_by(self: Arc<Self>, part: PartRange, taken: Taken) -> bool {
         {
             let mut state = self.state();
             if state.has_old_upload() && state.stored(0, state.size()).is_none() {
@@ -62,7 +76,7 @@ impl Draft {
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {
-            let written = self.upload(part).await;
+            let written = self.upload(part, taken).await;
             self.end(part, written);
         });
         true
@@ -91,12 +105,14 @@ impl Draft {
 
     fn end(&self, part: PartRange, written: Result<WrittenPart, WriteError>) {
         let written = written.map_err(|error| self.fail(error)).ok();
-        {
+        let size = {
             let mut state = self.state();
             let size = state.size();
             state.part_states.finish(part.number, written, size);
-        }
-        if self.line_of.load(Ordering::Relaxed) == part.number {
+            size
+        };
+        // A part that is not full stays in memory: what is appended to it is what was promised.
+        if self.line_of.load(Ordering::Relaxed) == part.number && part.end <= size {
             self.end_line();
         }
         self.leave_old_upload();
@@ -106,11 +122,11 @@ impl Draft {
         }
     }
 
-    async fn upload(&self, part: PartRange) -> Result<WrittenPart, WriteError> {
+    async fn upload(&self, part: PartRange, taken: Taken) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
         let (_permit, pieces) = loop {
-            let is_here = self.state().is_in_memory(part);
-            let gathered = if is_here { None } else { Some(self.take_gathered(part).await?) };
+            let lies_here = taken == Taken::Lying && self.state().is_in_memory(part);
+            let gathered = if lies_here { None } else { Some(self.take_gathered(part).await?) };
             let permit = self.shared.requests.acquire().await;
             if let Some(pieces) = gathered.map_or_else(|| self.take_lying(part), |pieces| Ok(Some(pieces)))? {
                 break (permit, pieces);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_memory::{Line, Need, Pieces};
+use s3mount_memory::{Need, Pieces};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Draft;
@@ -23,6 +23,25 @@ const MOST_OF_WRITE: u64 = 3 * BLOCK;
 
 /// A write that has asked this often in vain is stuck.
 const STUCK: u32 = 5;
+
+/// A part that a draft fills.
+struct ToFill {
+    /// Its number, or 0 where the store takes no more parts.
+    number: u32,
+    /// Its length.
+    bytes: u64,
+    /// How many of these are not written yet, if that is known: of a file that is written from front to back.
+    missing: Option<u64>,
+}
+
+/// What memory is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// A change of the file.
+    Change,
+    /// A task that gathers bytes for a request.
+    Task,
+}
 
 impl Draft {
     /// Writes at once what memory is free for, as long as nothing has to be fetched or [kept](Self::keep). Returns how many
@@ -258,28 +277,26 @@ impl Draft {
         if let Some(buffer) = self.try_buffer(len) {
             return Ok(buffer);
         }
-        let mut buffers = self.wait_for_buffers(len, pieces, None).await?;
+        let mut buffers = self.wait_for_buffers(len, pieces, Use::Change).await?;
         Ok(buffers.pop().expect("who asks for one gets one"))
     }
 
-    /// Buffers of `len` bytes, or the most that there ever is, as soon as memory is free. A caller with a `line` of its
-    /// own gets them all at once, whatever else the draft holds.
+    /// Buffers of `len` bytes, or the most that there ever is, as soon as memory is free. A task gets them whatever the
+    /// draft holds.
     pub(super) async fn wait_for_buffers(
         &self,
         len: u64,
         pieces: Pieces,
-        line: Option<&Line>,
+        usage: Use,
     ) -> Result<Vec<Held>, WriteError> {
         let share = &self.shared.share;
-        let len = index(len).min(share.max_buffer_bytes());
+        let is_task = usage == Use::Task;
+        let len = index(len).min(if is_task { share.task_bytes() } else { share.max_buffer_bytes() });
         let _wanted = self.shared.draft_reclaimer.want(len as u64);
         let (mut since, mut given, mut stuck) = (Instant::now(), share.given(), 0);
         loop {
-            let need = match line {
-                Some(line) => Need::Least { line, bytes: len as u64 },
-                None => self.need(len),
-            };
-            let is_least = matches!(need, Need::Least { .. });
+            let need = if is_task { Need::Task } else { self.need(len) };
+            let is_more = matches!(need, Need::More);
             let waiting = share.buffers(len, pieces, need, &*self.shared.reclaim_from_readers);
             tokio::pin!(waiting);
             // It takes its place in the queue before others are asked to give.
@@ -292,14 +309,14 @@ impl Draft {
                     // Others get on, so its turn comes.
                     (since, given) = (Instant::now(), share.given());
                 }
-                self.check_wait(since, is_least)?;
+                self.check_wait(since, is_more)?;
                 let held = self.held.load(Ordering::Relaxed);
                 self.shared.draft_reclaimer.reclaim(self);
                 stuck = if self.is_stuck(held) { stuck + 1 } else { 0 };
                 if stuck == STUCK {
                     return Err(WriteError::NeedsSpool);
                 }
-                if line.is_none() && !is_least && matches!(self.need(len), Need::Least { .. }) {
+                if is_more && matches!(self.need(len), Need::Least { .. }) {
                     // It has given back what it could, and waits with those who can give no more.
                     break;
                 }
@@ -309,12 +326,12 @@ impl Draft {
     }
 
     /// Fails a wait in which nobody has got memory `since` then, if that is too long ago.
-    fn check_wait(&self, since: Instant, is_least: bool) -> Result<(), WriteError> {
+    fn check_wait(&self, since: Instant, is_more: bool) -> Result<(), WriteError> {
         let (timeout, state) = (self.shared.config.timeout, self.state());
         state.check()?;
         let needs_spool = self.shared.spool.is_none() && state.is_patched;
         // Its parts may never be whole. It gives up before the callers that only wait for what it holds.
-        let most = if needs_spool && !is_least { timeout / 2 } else { timeout };
+        let most = if needs_spool && is_more { timeout / 2 } else { timeout };
         if since.elapsed() < most {
             return Ok(());
         }
@@ -345,28 +362,32 @@ impl Draft {
     /// all that a write needs is enough: then its bytes can go there.
     fn need(&self, len: usize) -> Need<'_> {
         let held = self.held.load(Ordering::Relaxed);
-        let (number, part) = self.part_to_fill();
+        let ToFill { number, bytes: part, missing } = self.to_fill();
         if self.line_of.swap(number, Ordering::Relaxed) != number {
             // That part is full, or left.
             self.line.give_back();
         }
-        if held + len as u64 > part + PAGE {
+        if held + len as u64 > part + PAGE && !self.line.has_credit() {
             return Need::More;
         }
-        let bytes = part.saturating_sub(held) + BLOCK;
+        let bytes = missing.unwrap_or(part.saturating_sub(held)) + BLOCK;
         Need::Least {
             line: &self.line,
             bytes: if self.has_spool() { bytes.min(MOST_OF_WRITE) } else { bytes },
         }
     }
 
-    /// The number of the part that a stream fills next, or 0, and how many bytes it has to hold for that. A long part is
-    /// copied inside the store.
-    fn part_to_fill(&self) -> (u32, u64) {
+    /// The part that is written now. A long one is copied inside the store.
+    fn to_fill(&self) -> ToFill {
         let state = self.state();
         let layout = self.layout(&state);
-        let (number, len) = layout.part_at(state.frontier).map_or((0, 0), |part| (part.number, part.len()));
-        (number, len.min(layout.most()).max(layout.first()))
+        let Some(part) = layout.part_at(state.frontier) else {
+            return ToFill { number: 0, bytes: layout.first(), missing: None };
+        };
+        let bytes = part.len().min(layout.most()).max(layout.first());
+        // What the draft holds beside may be of other parts.
+        let missing = (!state.is_patched).then(|| (part.end - state.frontier).min(bytes));
+        ToFill { number: part.number, bytes, missing }
     }
 
     /// The draft can give back all that it holds.
@@ -382,7 +403,6 @@ impl Draft {
         }
         let Ok(_turn) = self.turn.try_lock() else { return };
         let held = self.held.load(Ordering::Relaxed);
-        let (_, part) = self.part_to_fill();
-        self.line.abandon(held, part + BLOCK);
+        self.line.abandon(held, self.to_fill().bytes + BLOCK);
     }
 }

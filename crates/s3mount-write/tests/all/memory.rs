@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::NewObject;
+use s3mount_object::{ByteRange, NewObject};
 use s3mount_testkit::MemoryClient;
-use s3mount_write::{WriteConfig, WriteError, Writer};
+use s3mount_write::{Draft, WriteConfig, WriteError, Writer};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -308,6 +308,94 @@ async fn more_patched_files_than_memory_has_blocks_take_turns() {
     let writer = spooling_writer(client.clone(), 32 * MIB, 2000 * MIB);
     write_at_once(&writer, |file| (0..12).map(|at| (at * 5 + file) % 12).collect()).await;
     check_all(&client);
+}
+
+/// A file that is written from front to back after something else was done to it.
+async fn write_after(draft: &Draft, bytes: &Bytes, from: usize) {
+    for at in (from..bytes.len()).step_by(256 << 10) {
+        let piece = bytes.slice(at..bytes.len().min(at + (256 << 10)));
+        write(draft, at as u64, &piece).await.expect("its turn comes");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What is synced is not whole: its last part stays in memory, and the file goes on.
+#[tokio::test(start_paused = true)]
+async fn files_that_are_synced_in_the_middle_take_turns() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = writer(client.clone(), 32 * MIB);
+    let bytes = pattern(5, 12 * MIB as usize);
+    let files = (0..24_u64).map(|file| {
+        let draft = writer.create(&file.to_string(), NewObject::default());
+        let bytes = bytes.clone();
+        tokio::spawn(async move {
+            // One of four is synced when it is a part, and no more.
+            let middle = if file % 4 == 0 { 5 * MIB } else { file * 7 % 47 * (256 << 10) } as usize;
+            write_after(&draft, &bytes.slice(..middle), 0).await;
+            draft.sync().await.expect("the store takes it");
+            write_after(&draft, &bytes, middle).await;
+            draft.publish().await.expect("it is complete");
+        })
+    });
+    for file in futures::future::join_all(files).await {
+        file.expect("no panic");
+    }
+    assert!(client.keys().len() == 24 && client.keys().iter().all(|key| client.stored(key).0 == bytes));
+}
+
+/// What comes before a copy is a part of a part, and stays so.
+#[tokio::test(start_paused = true)]
+async fn files_with_copies_between_take_turns() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let (source, copied) = (pattern(3, 30 * MIB as usize), 11 * MIB as usize);
+    let version = client.put("source", source.to_vec());
+    let writer = writer(client.clone(), 32 * MIB);
+    let bytes = pattern(5, 9 * MIB as usize);
+    let files = (0..24_usize).map(|file| {
+        let draft = writer.create(&file.to_string(), NewObject::default());
+        let (bytes, version, mut wanted) = (bytes.clone(), version.clone(), Vec::new());
+        let head = bytes.slice(..MIB as usize / 4 * (1 + file * 7 % 19));
+        wanted.extend_from_slice(&head);
+        wanted.extend_from_slice(&source[file..][..copied]);
+        wanted.extend_from_slice(&bytes);
+        let wanted = Bytes::from(wanted);
+        tokio::spawn(async move {
+            write_after(&draft, &head, 0).await;
+            let range = ByteRange::new(file as u64, (file + copied) as u64);
+            let at = head.len() as u64;
+            draft.copy_from(&version, 30 * MIB, range, at).await.expect("it is noted");
+            write_after(&draft, &wanted, head.len() + copied).await;
+            draft.publish().await.expect("it is complete");
+            wanted
+        })
+    });
+    for (file, wanted) in futures::future::join_all(files).await.into_iter().enumerate() {
+        assert!(client.stored(&file.to_string()).0 == wanted.expect("no panic"), "{file}");
+    }
+}
+
+/// The zeros that a file begins with are nobody's bytes.
+#[tokio::test(start_paused = true)]
+async fn files_that_have_their_size_before_their_bytes_are_streams() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = writer(client.clone(), 32 * MIB);
+    let bytes = pattern(5, 12 * MIB as usize);
+    let files = (0..24_u64).map(|file| {
+        let draft = writer.create(&file.to_string(), NewObject::default());
+        let bytes = bytes.clone();
+        tokio::spawn(async move {
+            draft.truncate(12 * MIB).await.expect("zeros take no memory");
+            write_after(&draft, &bytes, 0).await;
+            draft.publish().await.expect("it is complete");
+        })
+    });
+    for file in futures::future::join_all(files).await {
+        file.expect("no panic");
+    }
+    assert!(client.keys().len() == 24 && client.keys().iter().all(|key| client.stored(key).0 == bytes));
 }
 
 /// The later parts of a long file are longer than its first ones.
