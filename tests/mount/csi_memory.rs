@@ -91,6 +91,9 @@ fn whoever_reads_has_what_the_others_do_not_use() {
     for volume in VOLUMES {
         publish(&node, volume).expect("published");
     }
+    let options = ["memory-limit=64MiB", "part-size=much"];
+    let unusable = node.publish(node.publishing_with("v4", "v4", &options)).expect_err("no size");
+    assert!(unusable.code() == Code::InvalidArgument && unusable.message().contains("much"), "{unusable}");
     let refused = publish(&node, "v4").expect_err("there is no floor for a fifth");
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(

@@ -8,6 +8,7 @@ use tokio::sync;
 use tonic::Status;
 
 use crate::mounts::{Conflict, Mounts, NoRoom};
+use crate::programs::Unusable;
 use crate::protocol::{
     CONTROLLER_SERVICE, CapabilityKind, Flag, PluginCapabilities, PluginCapability, PluginInfo, Probed,
 };
@@ -84,11 +85,16 @@ impl Driver {
 /// What a caller hears of an error.
 fn status(error: &anyhow::Error) -> Status {
     let text = format!("{error:#}");
-    match (error.downcast_ref::<Conflict>(), error.downcast_ref::<NoRoom>()) {
-        (Some(_), _) => Status::already_exists(text),
-        (None, Some(NoRoom::Full(_))) => Status::resource_exhausted(text),
-        (None, Some(NoRoom::NotYet(_))) => Status::unavailable(text),
-        (None, None) => Status::internal(text),
+    if error.is::<Conflict>() {
+        return Status::already_exists(text);
+    }
+    if error.is::<Unusable>() {
+        return Status::invalid_argument(text);
+    }
+    match error.downcast_ref::<NoRoom>() {
+        Some(NoRoom::Full(_)) => Status::resource_exhausted(text),
+        Some(NoRoom::NotYet(_)) => Status::unavailable(text),
+        None => Status::internal(text),
     }
 }
 

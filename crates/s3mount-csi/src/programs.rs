@@ -1,6 +1,7 @@
 //! The programs that a driver runs: s3mount itself, which mounts, unmounts, and makes and deletes volumes.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,6 +20,21 @@ use crate::host::{Group, Host};
 
 /// The folder of the program that daemons run, below the driver's.
 const PROGRAMS: &str = "bin";
+
+/// The exit code of a program whose command line makes no sense to it.
+const USAGE: i32 = 2;
+
+/// Why a program can't use what it was given.
+#[derive(Debug)]
+pub(crate) struct Unusable(String);
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unusable {}
 
 /// How daemons and tools are started.
 #[derive(Debug)]
@@ -166,10 +182,11 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().trim_start_matches("s3mount: ");
-        if said.is_empty() {
-            bail!("s3mount has ended with {}", output.status);
+        match output.status.code() {
+            Some(USAGE) => return Err(Unusable(said.to_owned()).into()),
+            _ if said.is_empty() => bail!("s3mount has ended with {}", output.status),
+            _ => bail!("{said}"),
         }
-        bail!("{said}");
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -58,13 +58,18 @@ const MAX_WAITING: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked(Arc<Mutex<HashMap<PathBuf, usize>>>);
 
+/// Whether a call fails so because the daemon is gone, and no other will come.
+fn is_gone(error: Errno) -> bool {
+    // The second is for who was waiting when it went.
+    matches!(error, Errno::ENOTCONN | Errno::ECONNABORTED)
+}
+
 impl Asked {
     /// How full the mount at `folder` is.
     pub(crate) fn stats(&self, folder: &Path) -> Answer {
         match self.ask(folder, PATIENCE, statvfs) {
             Some(Ok(stats)) => Answer::Stats(stats),
-            // The second is for who was waiting when it went.
-            Some(Err(Errno::ENOTCONN | Errno::ECONNABORTED)) => Answer::Dead,
+            Some(Err(error)) if is_gone(error) => Answer::Dead,
             Some(Err(error)) => Answer::Error(error),
             None => Answer::Silence,
         }
@@ -100,12 +105,7 @@ impl Asked {
         match read.map(|read| read.map(|text| serde_json::from_slice(&text))) {
             Some(Ok(Ok(shown))) => MemoryAnswer::Use(shown),
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => MemoryAnswer::Fixed,
-            Some(Err(error))
-                if matches!(
-                    Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-                    Errno::ENOTCONN | Errno::ECONNABORTED
-                ) =>
-            {
+            Some(Err(error)) if error.raw_os_error().map(Errno::from_raw).is_some_and(is_gone) => {
                 MemoryAnswer::Dead
             }
             Some(Ok(Err(_)) | Err(_)) | None => MemoryAnswer::Silence,
