@@ -14,7 +14,26 @@ use crate::world::{BUCKET, World, run_command};
 const ALL: [&str; 2] = ["--allow=delete", "--allow=overwrite"];
 
 /// What each program prints in a folder: it makes its own files there.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
+    (
+        "files keep their numbers, whoever had the name before",
+        "
+import os
+changed = 0
+for turn in range(600):
+    file = os.open('f', os.O_WRONLY | os.O_CREAT)
+    os.write(file, b'%d' % turn)
+    number = os.fstat(file).st_ino
+    os.close(file)
+    changed += number != os.lstat('f').st_ino
+    if turn % 3 == 0:
+        os.rename('f', 'g')
+        changed += number != os.lstat('g').st_ino
+    else:
+        os.unlink('f')
+print(changed)
+",
+    ),
     (
         "locks of a reader and of a later writer exclude each other",
         "

@@ -311,7 +311,7 @@ impl Filesystem {
                 Renamed::Draft(file)
             }
             (Target::File(file), Some(moved)) => {
-                self.namespace.note_file(&prefixes.1, to.name, moved);
+                self.namespace.note_moved_file(&prefixes.1, to.name, moved);
                 Renamed::Version(file, moved.object.etag())
             }
             (Target::File(_) | Target::Directory, _) => return Ok(()),

@@ -89,6 +89,15 @@ impl<D: NamedDraft> Namespace<D> {
         self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
     }
 
+    /// Notes that this mount has moved a version to this name, as the kernel has asked for. The listener is not called.
+    pub fn note_moved_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
+        let now = Instant::now();
+        // As in `note_file`.
+        self.keep_asked_for(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
+        self.overlay.set(prefix, name, Change::File(file.clone()), now);
+        self.keep_asked_for(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
+    }
+
     /// Turns the draft of `name` into this version, if `seal` returns that it still can: no caller sees the name in
     /// between. Returns whether it did.
     pub fn note_sealed(
@@ -106,12 +115,13 @@ impl<D: NamedDraft> Namespace<D> {
         is_sealed
     }
 
-    /// Notes that this mount has deleted or renamed the file or folder of this name.
+    /// Notes that this mount has deleted or renamed the file or folder of this name, as the kernel has asked for. The
+    /// listener is not called.
     pub fn note_gone(&self, prefix: &Arc<str>, name: &str) {
         let now = Instant::now();
         self.overlay.set(prefix, name, Change::Gone, now);
         for key in [name.to_owned(), format!("{name}/")] {
-            self.keep_own(prefix, &key, Page::of_one(&key, None, Asked::at(now)));
+            self.keep_asked_for(prefix, &key, Page::of_one(&key, None, Asked::at(now)));
         }
     }
 

@@ -68,6 +68,19 @@ impl<D: NamedDraft> Namespace<D> {
     pub(super) fn keep_own(&self, prefix: &Arc<str>, key: &str, page: Page) {
         let at = page.at();
         self.keep(prefix, page);
+        self.doubt_if_told(prefix, key, at);
+    }
+
+    /// As [`keep_own`](Self::keep_own), for a name that the kernel itself drops or moves when it has the answer to its request.
+    /// A notice would come after that, and drop the name of the file that has it then.
+    pub(super) fn keep_asked_for(&self, prefix: &Arc<str>, key: &str, page: Page) {
+        let at = page.at();
+        self.listings.close(prefix);
+        drop(self.snapshots.note(prefix, self.overlay.apply(prefix, page)));
+        self.doubt_if_told(prefix, key, at);
+    }
+
+    fn doubt_if_told(&self, prefix: &Arc<str>, key: &str, at: Instant) {
         if self.is_told && self.recently_told.has(prefix, key) {
             self.snapshots.doubt(prefix, key, at);
         }
