@@ -56,7 +56,7 @@ pub(crate) struct WriteArgs {
     /// Folder on a disk for files that are not written from front to back.
     ///
     /// S3 does not return the uploaded parts of a large file. With this folder, they can still be changed and read
-    /// before the file is closed. Without it, such a change fails with EINVAL once the part has left the memory.
+    /// before the file is closed. Without it, both fail with EINVAL once the part has left the memory.
     ///
     /// With --keep-alive, all that is written goes there first, so that programs go on writing when the daemon is killed.
     #[arg(long, value_name = "DIR", help_heading = WRITING)]

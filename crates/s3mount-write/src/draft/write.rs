@@ -8,6 +8,7 @@ use s3mount_memory::{Need, Pieces};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Draft;
+use super::load::PinGuard;
 use crate::WriteError;
 use crate::part_layout::{PAGE, PartLayout};
 use crate::state::{BLOCK, DraftState, Held, Wants, index};
@@ -104,6 +105,7 @@ impl Draft {
     }
 
     async fn write_alone(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
+        let _pin = self.pin_changed(offset, data.len() as u64);
         let (mut spare, mut _keeping) = (None, None);
         let mut at = 0;
         loop {
@@ -137,6 +139,15 @@ impl Draft {
                 }
             }
         }
+    }
+
+    /// Keeps the parts that a change goes to in memory, other than those that a stream fills: while the change waits for
+    /// memory, it must not lose the bytes around it.
+    fn pin_changed(&self, offset: u64, len: u64) -> Option<PinGuard<'_>> {
+        let mut state = self.state();
+        let layout = state.layout.filter(|_| offset != state.frontier && len > 0)?;
+        let (first, last) = (layout.part_at(offset)?, layout.part_at(offset.checked_add(len - 1)?)?);
+        Some(PinGuard::new(self, &mut state, first.start, last.end))
     }
 
     /// Writes as much as it can. Returns how many bytes that are, and what is missing for more.

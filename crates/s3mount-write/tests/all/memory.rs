@@ -310,6 +310,23 @@ async fn more_patched_files_than_memory_has_blocks_take_turns() {
     check_all(&client);
 }
 
+/// Of two parts that could be dropped, a late change needs one.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waits_for_memory_does_not_lose_the_part_that_it_changes() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 32 * MIB);
+    let other = writer.create("other", NewObject::default());
+    write(&other, 0, &pattern(1, MIB as usize)).await.expect("memory");
+    let draft = writer.create("k", NewObject::default());
+    let mut bytes = pattern(2, 11 * MIB as usize).to_vec();
+    write(&draft, 0, &Bytes::from(bytes.clone())).await.expect("memory");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    write(&draft, 10, &Bytes::from_static(b"late")).await.expect("the first part is there");
+    bytes[10..14].copy_from_slice(b"late");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}
+
 /// A file that is written from front to back after something else was done to it.
 async fn write_after(draft: &Draft, bytes: &Bytes, from: usize) {
     for at in (from..bytes.len()).step_by(256 << 10) {
