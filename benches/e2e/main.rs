@@ -30,11 +30,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Parser;
 use indicatif::ProgressBar;
-use s3mount_testkit::ServerProcess;
 
 use crate::link::Link;
 use crate::report::{Pass, Row};
-use crate::scenario::{Model, SCENARIOS, Scenario};
+use crate::scenario::{Model, SCENARIOS, Scenario, Store};
 use crate::target::{Ours, Target};
 
 /// Measures streams and random reads through a mount, beside the client and the filesystem alone.
@@ -100,15 +99,15 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     // All that is started below is behind this link.
     let _link = scenario.megabits.map(Link::enter).transpose()?;
     let programs = target::programs()?;
-    let server = ServerProcess::start(&mut scenario::server(&programs))?;
+    let store = Store::start(&programs, scenario.tls)?;
     let mut targets = Vec::new();
     let is_asked = |name: &str| args.targets.iter().any(|target| target == name);
     let wanted = |name: &str| args.targets.is_empty() || is_asked(name);
     if wanted("raw") && scenario.is_sequential() {
-        targets.push(Target::raw(&server, scenario)?);
+        targets.push(Target::raw(&store, scenario)?);
     }
-    // The null client answers at once, so it has no model of latency.
-    if wanted("null") && scenario.model == Model::Fast {
+    // The null client answers at once, so it has no model of latency, and no TLS.
+    if wanted("null") && scenario.model == Model::Fast && !scenario.tls {
         targets.push(Target::null(scenario)?);
     }
     let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
@@ -117,7 +116,7 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
         let (has_cache, is_kept) = (name == "cached", name == "kept");
         Target::mount(
             &Ours { name, binary, flags: &args.flags, has_cache, is_fresh, is_kept },
-            &server,
+            &store,
             scenario,
         )
     };
@@ -134,16 +133,16 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
         targets.push(mount("base", base)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
-        targets.push(Target::peer(peer, &server, scenario)?);
+        targets.push(Target::peer(peer, &store, scenario)?);
     }
-    server.shape(scenario.model.shape())?;
+    store.server.shape(scenario.model.shape())?;
     let bar = ProgressBar::new_spinner();
     let mut passes: Vec<Vec<Pass>> = targets.iter().map(|_| Vec::new()).collect();
     for number in 0..=args.passes {
         for (target, passes) in targets.iter_mut().zip(&mut passes) {
             bar.set_message(format!("{}, {}, pass {number} of {}", scenario.name, target.name, args.passes));
             bar.tick();
-            let pass = target.pass(&server, scenario, number as u64)?;
+            let pass = target.pass(&store.server, scenario, number as u64)?;
             if number > 0 {
                 passes.push(pass);
             }

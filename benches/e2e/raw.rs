@@ -1,6 +1,7 @@
 //! The client alone: it fetches the bytes that the plans read into buffers of the pool, and drops them.
 
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,14 +18,16 @@ use crate::scenario::{Plan, Work, file_name};
 /// Parts in flight of all streams together. More parts bring no more speed on loopback.
 const IN_FLIGHT: usize = 16;
 
-/// Does the work that each line of standard input describes, at the endpoint and in the memory that `args` name.
+/// Does the work that each line of standard input describes, at the endpoint, in the memory and with the certificate that
+/// `args` name.
 pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
-    let [endpoint, limit] = args else { anyhow::bail!("role-raw ENDPOINT BYTES") };
+    let [endpoint, limit, ca_bundle @ ..] = args else { anyhow::bail!("role-raw ENDPOINT BYTES [CA]") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let config = CrtConfig {
         region: Some("us-east-1".to_owned()),
         endpoint_url: Some(endpoint.clone()),
         credentials: Credentials::Anonymous,
+        ca_bundle: ca_bundle.first().map(PathBuf::from),
         ..CrtConfig::new("bench")
     };
     let client = Arc::new(CrtClient::new(config)?);

@@ -1,10 +1,11 @@
 //! What is read, how, and from how slow a server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use s3mount_testkit::{Shape, mix};
+use s3mount_testkit::{ServerProcess, Shape, mix};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -25,8 +26,31 @@ pub(crate) fn file_name(index: usize) -> String {
     }
 }
 
-/// The test server with the bucket `bench`.
-pub(crate) fn server(programs: &Path) -> Command {
+/// The test server, and the folder of its certificate if it speaks TLS.
+pub(crate) struct Store {
+    pub(crate) server: ServerProcess,
+    tls: Option<TempDir>,
+}
+
+impl Store {
+    /// Starts a server with the bucket `bench`.
+    pub(crate) fn start(programs: &Path, is_tls: bool) -> anyhow::Result<Self> {
+        let mut command = server(programs);
+        if !is_tls {
+            return Ok(Self { server: ServerProcess::start(&mut command)?, tls: None });
+        }
+        let dir = tempfile::tempdir()?;
+        let server = ServerProcess::start_with_tls(&mut command, dir.path())?;
+        Ok(Self { server, tls: Some(dir) })
+    }
+
+    /// The certificate to trust, if the server speaks TLS.
+    pub(crate) fn ca_bundle(&self) -> Option<PathBuf> {
+        self.tls.as_ref().map(|dir| dir.path().join("ca.pem"))
+    }
+}
+
+fn server(programs: &Path) -> Command {
     let mut command = Command::new(programs.join("s3mount-test-server"));
     command.args(["--many", &format!("bench/={FILES}x{FILE_BYTES}")]);
     command.args(["--many", &format!("bench/shards/={SHARDS}x{SHARD_BYTES}")]);
@@ -131,6 +155,8 @@ pub(crate) struct Work {
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) model: Model,
+    /// The server speaks TLS.
+    pub(crate) tls: bool,
     /// How much the link to the server carries, in megabits a second. Unset, it is as fast as loopback.
     pub(crate) megabits: Option<u32>,
     pub(crate) memory_limit: u64,
@@ -173,7 +199,15 @@ const fn stream(name: &'static str, streams: usize, bytes: u64, block: u64) -> S
 }
 
 const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
-    Scenario { name, model: Model::Fast, megabits: None, memory_limit: GIB, pattern, keep_pages: false }
+    Scenario {
+        name,
+        model: Model::Fast,
+        tls: false,
+        megabits: None,
+        memory_limit: GIB,
+        pattern,
+        keep_pages: false,
+    }
 }
 
 impl Scenario {
@@ -183,6 +217,10 @@ impl Scenario {
 
     const fn aws(self, memory_limit: u64) -> Self {
         Self { model: Model::Aws, memory_limit, ..self }
+    }
+
+    const fn tls(self) -> Self {
+        Self { tls: true, ..self }
     }
 
     const fn link(self, megabits: u32) -> Self {
@@ -227,6 +265,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
     stream("tail 1 stream", 1, 2 * GIB, MIB).tail(),
     pattern("tail random 150KiB", Pattern::Random { threads: 8, count: 300, block: 150 * KIB }).tail(),
+    stream("tls 1 stream", 1, 4 * GIB, MIB).tls(),
+    stream("tls 16 streams", 16, 256 * MIB, MIB).tls(),
+    pattern("tls direct 8MiB", Pattern::Streams { streams: 1, bytes: 4 * GIB, block: 8 * MIB, direct: true })
+        .tls(),
+    pattern("tls random 4KiB", Pattern::Random { threads: 8, count: 500, block: 4 * KIB }).tls(),
+    pattern("tls random 150KiB", Pattern::Random { threads: 8, count: 500, block: 150 * KIB }).tls(),
     stream("link 50 Mbit/s", 1, 64 * MIB, MIB).aws(GIB).link(50),
     stream("link 500 Mbit/s", 1, 512 * MIB, MIB).aws(GIB).link(500),
 ];

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::reader::Read;
 use crate::report::Pass;
-use crate::scenario::{Scenario, Work};
+use crate::scenario::{Scenario, Store, Work};
 
 /// The folder of the release programs. The bench lies in the folder `deps` below it.
 pub(crate) fn programs() -> anyhow::Result<PathBuf> {
@@ -100,9 +100,11 @@ fn mount_point() -> anyhow::Result<(TempDir, PathBuf)> {
 }
 
 impl Target {
-    pub(crate) fn raw(server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn raw(store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
         let limit = scenario.memory_limit.to_string();
-        let worker = Worker::start(&["role-raw", server.endpoint(), &limit])?;
+        let ca_bundle = store.ca_bundle().map(|path| path.display().to_string());
+        let args = ["role-raw", store.server.endpoint(), &limit];
+        let worker = Worker::start(&args.into_iter().chain(ca_bundle.as_deref()).collect::<Vec<_>>())?;
         Ok(Self { name: "raw", worker, mount: None, fresh: None, is_kept: false })
     }
 
@@ -120,12 +122,9 @@ impl Target {
         Self::mounted("null", &mut command, at)
     }
 
-    pub(crate) fn mount(
-        ours: &Ours<'_>,
-        server: &ServerProcess,
-        scenario: &Scenario,
-    ) -> anyhow::Result<Self> {
-        let mut common = vec!["--endpoint-url".to_owned(), server.endpoint().to_owned()];
+    pub(crate) fn mount(ours: &Ours<'_>, store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
+        let mut common = vec!["--endpoint-url".to_owned(), store.server.endpoint().to_owned()];
+        common.extend(store.ca_bundle().map(|path| format!("--ca-bundle={}", path.display())));
         common.extend(["--memory-limit".to_owned(), scenario.memory_limit.to_string()]);
         common.extend(ours.flags.split_whitespace().map(str::to_owned));
         common.extend(ours.is_kept.then(|| "--keep-alive".to_owned()));
@@ -147,11 +146,13 @@ impl Target {
         Ok(Self { name: ours.name, worker, mount: mounted, fresh, is_kept: ours.is_kept })
     }
 
-    pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn peer(binary: &Path, store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(binary);
         command.arg("bench").arg(&at.1).args(FLAGS);
-        command.args(["--endpoint-url", server.endpoint(), "--force-path-style", "--read-only"]);
+        command.args(["--endpoint-url", store.server.endpoint(), "--force-path-style", "--read-only"]);
+        // Its TLS has no flag for that. It looks where OpenSSL does.
+        command.envs(store.ca_bundle().map(|path| ("SSL_CERT_FILE", path)));
         // mount-s3 takes no less.
         let memory = (scenario.memory_limit >> 20).max(512);
         command.args(["--memory-target", &memory.to_string()]);

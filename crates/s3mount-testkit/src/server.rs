@@ -25,7 +25,7 @@ mod shared;
 pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(crate) mod tls;
 #[cfg(test)]
 mod upload_tests;
 mod upload_xml;

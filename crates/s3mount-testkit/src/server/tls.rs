@@ -1,13 +1,29 @@
 //! HTTPS with a certificate authority of the server's own.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// What a client needs that trusts the authority in the file `ca`.
+///
+/// # Errors
+/// When the file can't be read, or has no certificate.
+pub(crate) fn client(ca: &Path) -> anyhow::Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(ca).with_context(|| format!("reading {}", ca.display()))?)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
 
 /// Makes an authority, and a certificate that it signs. The certificate is for this machine's own names, and
 /// for one name of STS. Returns the acceptor and the authority's certificate as PEM.
