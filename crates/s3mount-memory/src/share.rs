@@ -441,7 +441,7 @@ mod tests {
         assert!(share.try_buffer(2 * UNIT_BYTES, Need::Task).is_none() && least.is_some());
         let (next, ()) =
             tokio::join!(share.buffers(2 * UNIT_BYTES, Pieces::All, Need::Task, &|| ()), async {
-                drop(task)
+                drop(task);
             });
         drop((more, least, next));
         line.give_back();
