@@ -108,6 +108,11 @@ impl MountGuard {
         status(self.pid()).and_then(|status| status.vmrss).unwrap_or(0) * 1024
     }
 
+    /// How much of that are pages of files: the program, which the page cache has for all who run it.
+    pub fn file_rss_bytes(&self) -> u64 {
+        status(self.pid()).and_then(|status| status.rssfile).unwrap_or(0) * 1024
+    }
+
     /// The CPU time that the daemon has used, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.pid())
