@@ -81,21 +81,26 @@ impl<D: NamedDraft> Namespace<D> {
 
     /// Notes that this mount has written a version.
     pub fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
-        let now = Instant::now();
-        // Look-ups find the version in the pages from now on. A page that was requested before and comes now may
-        // replace this one, so it is kept again when the overlay has the version.
-        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
-        self.overlay.set(prefix, name, Change::File(file.clone()), now);
-        self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
+        self.set_file((prefix, name), file, Self::keep_own);
     }
 
     /// Notes that this mount has moved a version to this name, as the kernel has asked for. The listener is not called.
     pub fn note_moved_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
+        self.set_file((prefix, name), file, Self::keep_asked_for);
+    }
+
+    fn set_file(
+        &self,
+        (prefix, name): (&Arc<str>, &str),
+        file: &File,
+        keep: impl Fn(&Self, &Arc<str>, &str, Page),
+    ) {
         let now = Instant::now();
-        // As in `note_file`.
-        self.keep_asked_for(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
+        // Look-ups find the version in the pages from now on. A page that was requested before and comes now may
+        // replace this one, so it is kept again when the overlay has the version.
+        keep(self, prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
         self.overlay.set(prefix, name, Change::File(file.clone()), now);
-        self.keep_asked_for(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
+        keep(self, prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
     }
 
     /// Turns the draft of `name` into this version, if `seal` returns that it still can: no caller sees the name in
@@ -108,7 +113,7 @@ impl<D: NamedDraft> Namespace<D> {
         seal: impl FnOnce() -> bool,
     ) -> bool {
         let now = Instant::now();
-        // As in `note_file`.
+        // As in `set_file`.
         self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));
         let is_sealed = self.overlay.end_draft(prefix, name, draft, Change::File(file.clone()), now, seal);
         self.keep_own(prefix, name, Page::of_one(name, Some(file), Asked::at(now)));

@@ -117,12 +117,11 @@ impl Draft {
     fn uploadable(&self) -> Vec<PartRange> {
         let state = self.state();
         let layout = self.layout(&state);
-        let (most, is_patched) =
-            if state.is_patched { (state.size(), true) } else { (state.frontier, false) };
+        let end = if state.is_patched { state.size() } else { state.frontier.min(state.size()) };
         let mut parts = Vec::new();
         let mut at = 0;
-        while let Some(part) = layout.part_at(at).filter(|part| part.end <= most.min(state.size())) {
-            let can_be_had = || match is_patched {
+        while let Some(part) = layout.part_at(at).filter(|part| part.end <= end) {
+            let can_be_had = || match state.is_patched {
                 true => state.is_in_memory(part),
                 false => state.stored(part.start, part.end).is_none(),
             };

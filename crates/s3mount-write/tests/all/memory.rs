@@ -336,29 +336,33 @@ async fn write_after(draft: &Draft, bytes: &Bytes, from: usize) {
     }
 }
 
+/// Writes 24 files of 12 MiB at the same time by `fill`, which gets the number of a file, its draft and its bytes. Then the
+/// store has them.
+async fn write_together(client: &MemoryClient, writer: &Writer, fill: impl AsyncFn(u64, &Draft, &Bytes)) {
+    let bytes = pattern(5, 12 * MIB as usize);
+    let files = (0..24).map(async |file| {
+        let draft = writer.create(&file.to_string(), NewObject::default());
+        fill(file, &draft, &bytes).await;
+        draft.publish().await.expect("it is complete");
+    });
+    futures::future::join_all(files).await;
+    assert!(client.keys().len() == 24 && client.keys().iter().all(|key| client.stored(key).0 == bytes));
+}
+
 /// What is synced is not whole: its last part stays in memory, and the file goes on.
 #[tokio::test(start_paused = true)]
 async fn files_that_are_synced_in_the_middle_take_turns() {
     let client = Arc::new(MemoryClient::new());
     client.set_latency(Duration::from_millis(30));
     let writer = writer(client.clone(), 32 * MIB);
-    let bytes = pattern(5, 12 * MIB as usize);
-    let files = (0..24_u64).map(|file| {
-        let draft = writer.create(&file.to_string(), NewObject::default());
-        let bytes = bytes.clone();
-        tokio::spawn(async move {
-            // One of four is synced when it is a part, and no more.
-            let middle = if file % 4 == 0 { 5 * MIB } else { file * 7 % 47 * (256 << 10) } as usize;
-            write_after(&draft, &bytes.slice(..middle), 0).await;
-            draft.sync().await.expect("the store takes it");
-            write_after(&draft, &bytes, middle).await;
-            draft.publish().await.expect("it is complete");
-        })
-    });
-    for file in futures::future::join_all(files).await {
-        file.expect("no panic");
-    }
-    assert!(client.keys().len() == 24 && client.keys().iter().all(|key| client.stored(key).0 == bytes));
+    write_together(&client, &writer, async |file, draft, bytes| {
+        // One of four is synced when it is a part, and no more.
+        let middle = if file % 4 == 0 { 5 * MIB } else { file * 7 % 47 * (256 << 10) } as usize;
+        write_after(draft, &bytes.slice(..middle), 0).await;
+        draft.sync().await.expect("the store takes it");
+        write_after(draft, bytes, middle).await;
+    })
+    .await;
 }
 
 /// What comes before a copy is a part of a part, and stays so.
@@ -399,20 +403,11 @@ async fn files_that_have_their_size_before_their_bytes_are_streams() {
     let client = Arc::new(MemoryClient::new());
     client.set_latency(Duration::from_millis(30));
     let writer = writer(client.clone(), 32 * MIB);
-    let bytes = pattern(5, 12 * MIB as usize);
-    let files = (0..24_u64).map(|file| {
-        let draft = writer.create(&file.to_string(), NewObject::default());
-        let bytes = bytes.clone();
-        tokio::spawn(async move {
-            draft.truncate(12 * MIB).await.expect("zeros take no memory");
-            write_after(&draft, &bytes, 0).await;
-            draft.publish().await.expect("it is complete");
-        })
-    });
-    for file in futures::future::join_all(files).await {
-        file.expect("no panic");
-    }
-    assert!(client.keys().len() == 24 && client.keys().iter().all(|key| client.stored(key).0 == bytes));
+    write_together(&client, &writer, async |_, draft, bytes| {
+        draft.truncate(12 * MIB).await.expect("zeros take no memory");
+        write_after(draft, bytes, 0).await;
+    })
+    .await;
 }
 
 /// The later parts of a long file are longer than its first ones.
