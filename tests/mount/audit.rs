@@ -2,8 +2,9 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::Duration;
 
-use s3mount_testkit::TestS3;
+use s3mount_testkit::{TestS3, run_with_timeout};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -64,4 +65,26 @@ fn each_call_has_its_caller_and_its_result() {
         assert_eq!(found, std::fs::canonicalize(meant).expect("a program"), "{line}");
         assert!(line["time"].as_str().is_some_and(|time| time.starts_with("20") && time.ends_with('Z')));
     }
+}
+
+/// A process that runs another program closes files meanwhile, and nobody can look at it until they are closed.
+#[test]
+fn a_program_that_becomes_another_one_closes_its_files() {
+    const SCRIPT: &str = "import os; file = open('own', 'w'); file.write('text'); file.flush()\n\
+        if os.fork() == 0: os.execv('/bin/true', ['true'])\n\
+        os.wait(); os.execv('/bin/true', ['true'])";
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    let world = World::new(TestS3::builder().bucket(BUCKET), &["--allow=write", "--audit-log", &log]);
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT]).current_dir(world.mount.path());
+    let ended = run_with_timeout(&mut python, Duration::from_secs(30)).expect("an end");
+    assert!(ended.status.success(), "{ended:?}");
+    let closes = || lines(&log).into_iter().filter(|line| line["call"] == "close").collect::<Vec<_>>();
+    wait_for("the lines", || closes().len() == 2);
+    assert!(
+        closes().iter().all(|line| line["result"] == "ok" && line["program"].is_string()),
+        "{:?}",
+        closes()
+    );
 }

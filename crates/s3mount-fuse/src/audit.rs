@@ -15,7 +15,8 @@ pub struct AuditedCall {
     pub gid: u32,
     /// The process, or 0 if it is in a container whose processes the daemon can't see.
     pub pid: u32,
-    /// The file of its program. Unset where /proc does not show it.
+    /// The file of its program. Unset where /proc does not show it, and for `close`: a process that runs another program
+    /// closes files meanwhile, and who asks for its program waits until they are closed.
     pub program: Option<PathBuf>,
     /// The key. That of a folder has no slash at its end.
     pub key: String,
@@ -35,28 +36,36 @@ pub trait AuditSink: Debug + Send + Sync {
     fn note(&self, call: AuditedCall);
 }
 
-/// The process of a thread, and the file of its program.
-pub(crate) fn process_of(thread: u32) -> (u32, Option<PathBuf>) {
+/// The process of a thread.
+pub(crate) fn process_of(thread: u32) -> u32 {
     if thread == 0 {
-        return (0, None);
+        return 0;
     }
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-    (process.unwrap_or(thread), fs::read_link(format!("/proc/{thread}/exe")).ok())
+    process.unwrap_or(thread)
+}
+
+/// The file of a thread's program. It waits while the process replaces its program.
+pub fn program_of(thread: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{thread}/exe")).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::process_of;
+    use super::{process_of, program_of};
 
     #[test]
     fn a_thread_belongs_to_a_process_that_runs_a_program() {
         let (process, program) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| process_of(nix::unistd::gettid().as_raw().cast_unsigned()));
+            let other = scope.spawn(|| {
+                let thread = nix::unistd::gettid().as_raw().cast_unsigned();
+                (process_of(thread), program_of(thread))
+            });
             other.join().expect("it ends")
         });
         assert_eq!(process, std::process::id());
         assert_eq!(program, std::env::current_exe().ok());
-        assert_eq!(process_of(0), (0, None));
+        assert_eq!((process_of(0), program_of(0)), (0, None));
     }
 }

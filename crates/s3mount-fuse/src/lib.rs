@@ -25,7 +25,7 @@ mod passthrough;
 mod readahead;
 mod takeover;
 
-pub use audit::{AuditSink, AuditedCall};
+pub use audit::{AuditSink, AuditedCall, program_of};
 pub use config::FuseConfig;
 pub use make_way::{Busy, MadeWay};
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};

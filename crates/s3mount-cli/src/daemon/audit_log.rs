@@ -3,8 +3,9 @@
 //! A thread of its own writes the lines. The threads that serve the kernel hand it what was called, and never wait: what a
 //! full queue has no room for is left out, and counted.
 
+use std::collections::HashMap;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -12,11 +13,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use nix::errno::Errno;
-use s3mount_fuse::{AuditSink, AuditedCall};
+use s3mount_fuse::{AuditSink, AuditedCall, program_of};
 use s3mount_settings::resolved::AuditTarget;
 use serde::Serialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::logging::file::LogFile;
 
@@ -25,6 +25,9 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// How many calls wait for the disk at most. Each takes some hundred bytes of memory.
 const MOST_WAITING: usize = 8192;
+
+/// Of how many processes it is known which program they ran when they called last.
+const MOST_PROGRAMS: usize = 4096;
 
 /// How often it is looked whether somebody has moved the file away.
 const LOOK: Duration = Duration::from_secs(1);
@@ -59,8 +62,12 @@ struct LeftOut {
     count: u64,
 }
 
+/// The time, with as many digits each time, so that lines can be sorted.
 fn text_of(time: SystemTime) -> String {
-    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
+    let time = OffsetDateTime::from(time);
+    let (year, month, day) = time.to_calendar_date();
+    let (hour, minute, second, micros) = time.to_hms_micro();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z", u8::from(month))
 }
 
 fn line_of(time: SystemTime, call: &AuditedCall) -> Vec<u8> {
@@ -81,6 +88,25 @@ fn line_of(time: SystemTime, call: &AuditedCall) -> Vec<u8> {
         program: call.program.as_ref().map(|program| program.to_string_lossy().into_owned()),
         repeated: call.is_repeated,
     })
+}
+
+/// Which programs processes ran when they called last. Who serves the kernel can't ask for that of a `close`, and the
+/// process may be gone when this thread asks.
+#[derive(Default)]
+struct Programs(HashMap<u32, PathBuf>);
+
+impl Programs {
+    /// Completes a call.
+    fn complete(&mut self, call: &mut AuditedCall) {
+        if let Some(program) = &call.program {
+            if self.0.len() >= MOST_PROGRAMS {
+                self.0.clear();
+            }
+            self.0.insert(call.pid, program.clone());
+        } else if call.call == "close" {
+            call.program = self.0.get(&call.pid).cloned().or_else(|| program_of(call.pid));
+        }
+    }
 }
 
 fn line(value: &impl Serialize) -> Vec<u8> {
@@ -162,6 +188,7 @@ fn open(path: &Path) -> anyhow::Result<LogFile> {
 /// Writes what comes, until the log is dropped.
 fn write(mut sink: Sink, calls: &Receiver<Message>, left_out: &AtomicU64) {
     let (mut looked, mut has_failed) = (Instant::now(), false);
+    let mut programs = Programs::default();
     let mut add = |sink: &mut Sink, line: &[u8]| {
         if let Err(error) = sink.add(line) {
             left_out.fetch_add(1, Ordering::Relaxed);
@@ -185,7 +212,10 @@ fn write(mut sink: Sink, calls: &Receiver<Message>, left_out: &AtomicU64) {
             }
         }
         match message {
-            Some(Message::Call(time, call)) => add(&mut sink, &line_of(time, &call)),
+            Some(Message::Call(time, mut call)) => {
+                programs.complete(&mut call);
+                add(&mut sink, &line_of(time, &call));
+            }
             Some(Message::Flush(done)) => drop(done.send(())),
             None => {}
         }

@@ -6,7 +6,7 @@ use s3mount_fs::Filesystem;
 use super::Adapter;
 use super::convert::fs_inode;
 use super::request::{AskedFor, is_repeated};
-use crate::audit::{AuditedCall, process_of};
+use crate::audit::{AuditedCall, process_of, program_of};
 use crate::metrics::Operation;
 
 /// What a file is opened for.
@@ -39,7 +39,9 @@ impl Adapter {
         AskedFor::audited(
             operation,
             keys.map(|(key, to)| {
-                let (pid, program) = process_of(self.interrupts.thread_of(req));
+                let thread = self.interrupts.thread_of(req);
+                let is_close = operation == Operation::Flush;
+                let (pid, program) = (process_of(thread), (!is_close).then(|| program_of(thread)).flatten());
                 let (call, access, errno) = (call_of(operation), None, 0);
                 let (uid, gid, is_repeated) = (req.uid(), req.gid(), is_repeated(req));
                 Box::new(AuditedCall { call, uid, gid, pid, program, key, to, access, is_repeated, errno })
