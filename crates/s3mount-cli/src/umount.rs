@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -16,6 +17,9 @@ const GONE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long nobody who is seen may use a mount: the warden of a daemon that was killed opens it for a moment.
 const PASSING_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long it is looked who uses a mount.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// How often the kernel is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -81,14 +85,22 @@ fn is_busy(error: &anyhow::Error) -> bool {
 /// What uses a mount, where we are allowed to see it: " by cat (12)". These are the mounts `inside` of it, and processes
 /// that use something below `dir`.
 fn users(dir: &Path, inside: &[MountedAt]) -> String {
-    let describe = |process: PathBuf| {
+    let below = dir.to_owned();
+    let describe = move |process: PathBuf| {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
         let name = std::fs::read_to_string(process.join("comm")).ok()?;
         let is_other = pid != std::process::id();
-        (is_other && uses(&process, dir)).then(|| format!("{} ({pid})", plain(name.trim())))
+        (is_other && uses(&process, &below)).then(|| format!("{} ({pid})", plain(name.trim())))
     };
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = processes.filter_map(|entry| describe(entry.path()));
+    let (found, all) = mpsc::channel();
+    // Who looks at a process that another mount keeps from running its program waits for that mount.
+    std::thread::spawn(move || {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes.filter_map(|entry| describe(entry.path())).try_for_each(|user| found.send(user))
+    });
+    let deadline = Instant::now() + LOOK_LIMIT;
+    let processes =
+        std::iter::from_fn(|| all.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok());
     let mounts = inside.iter().map(|mount| format!("the mount {mount}"));
     let found: Vec<_> = mounts.chain(processes).take(MAX_USERS).collect();
     if found.is_empty() { String::new() } else { format!(" by {}", found.join(", ")) }
