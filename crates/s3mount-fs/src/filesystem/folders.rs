@@ -129,6 +129,8 @@ impl Filesystem {
         let writes = self.writes()?;
         let most = writes.rights.folder_rename_limit;
         if most == 0 {
+            // A program that copies instead could not delete what it has copied.
+            writes.rights.delete()?;
             return Err(FsError::CrossDevice);
         }
         let rename = FolderRename { from: &renaming.old, to: &renaming.new, has_marker, most };
