@@ -19,11 +19,12 @@ use crate::spool_disk::SpoolBytes;
 pub trait KeptChanges: std::fmt::Debug + Send + Sync {
     /// The draft is about to change for the first time since it was made, or was published last. From now on each of its
     /// bytes is in `file`, as [`wrote`](Self::wrote) says; or else among the first `base_bytes` of the version that it was
-    /// made of, or published as last; or else zero. It has `size` bytes now.
+    /// made of, or published as last; or else zero. It has `size` bytes now. Returns whether it is kept: a file without a
+    /// name is not, and is [given up](Self::given_up).
     ///
     /// # Errors
-    /// If the draft can't be kept: it is [given up](Self::given_up).
-    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<()>;
+    /// If the draft can't be kept: it is given up, too.
+    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<bool>;
 
     /// `file` has the bytes `start..end` of the draft now, which is at least that long.
     fn wrote(&self, start: u64, end: u64);

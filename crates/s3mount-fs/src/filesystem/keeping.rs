@@ -36,9 +36,9 @@ impl Noter {
 }
 
 impl KeptChanges for Noter {
-    fn begin(&self, bytes: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<()> {
-        let ino = self.kept_ino().ok_or(io::ErrorKind::NotFound)?;
-        self.handover.begin_spooled(ino, bytes, (base_bytes, size))
+    fn begin(&self, bytes: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<bool> {
+        let Some(ino) = self.kept_ino() else { return Ok(false) };
+        self.handover.begin_spooled(ino, bytes, (base_bytes, size)).map(|()| true)
     }
 
     fn wrote(&self, start: u64, end: u64) {

@@ -53,7 +53,11 @@ impl Draft {
                 None
             }
             Keeping::Unchanged => match self.begin_keeping(keeper).await {
-                Ok(()) => self.is_kept().then_some(keeper),
+                Ok(true) => self.is_kept().then_some(keeper),
+                Ok(false) => {
+                    self.give_up_keeping();
+                    None
+                }
                 Err(error) => {
                     self.tell_unkept(&error);
                     self.give_up_keeping();
@@ -63,15 +67,17 @@ impl Draft {
         }
     }
 
-    /// Tells the keeper of the file, which has no bytes of the draft yet.
-    async fn begin_keeping(&self, keeper: &Arc<dyn KeptChanges>) -> io::Result<()> {
+    /// Tells the keeper of the file, which has no bytes of the draft yet. Returns whether it takes the file.
+    async fn begin_keeping(&self, keeper: &Arc<dyn KeptChanges>) -> io::Result<bool> {
         let _alone = self.spooling.write().await;
         let file = self.spool_file().await?;
         let (base_bytes, size) = {
             let state = self.state();
             (state.published.as_ref().map_or(0, |(_, published)| published.size), state.size())
         };
-        keeper.begin(file.bytes(), base_bytes, size)?;
+        if !keeper.begin(file.bytes(), base_bytes, size)? {
+            return Ok(false);
+        }
         let has_failed = {
             let mut state = self.state();
             state.keeping = Keeping::Changing;
@@ -80,7 +86,7 @@ impl Draft {
         if has_failed {
             self.give_up_keeping();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Ends a change that wrote `data` at `offset`, if it `is_done`.

@@ -78,13 +78,13 @@ impl Notes {
 }
 
 impl KeptChanges for Notes {
-    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<()> {
+    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<bool> {
         self.tell(format!("begin {base_bytes} of {size}"));
         if self.refuses {
             return Err(io::Error::other("no more descriptors"));
         }
         *self.noted() = Some(Noted::begin(file, base_bytes, size));
-        Ok(())
+        Ok(true)
     }
 
     fn wrote(&self, start: u64, end: u64) {

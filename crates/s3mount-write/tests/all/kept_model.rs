@@ -123,9 +123,9 @@ impl Keeper {
 }
 
 impl KeptChanges for Keeper {
-    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<()> {
+    fn begin(&self, file: &Arc<dyn SpoolBytes>, base_bytes: u64, size: u64) -> io::Result<bool> {
         self.note(|kept| *kept = Kept::Draft(Noted::begin(file, base_bytes, size)));
-        Ok(())
+        Ok(true)
     }
 
     fn wrote(&self, start: u64, end: u64) {
