@@ -83,8 +83,8 @@ fn twice(key: &[u8], first: &[u8], second: &[u8]) -> ListedError {
     let key = String::from_utf8_lossy(key);
     let [first, second] = [first, second].map(crate::file::version::shown);
     let what = format!(
-        "the key {key:?} is there twice, with {first} and with {second}; a list of versions needs the columns IsLatest and \
-         IsDeleteMarker"
+        "the key {key:?} is there twice, with {first} and with {second}; list each key once, and give a list of versions the \
+         columns IsLatest and IsDeleteMarker"
     );
     ListedError::wrong("the list", what)
 }

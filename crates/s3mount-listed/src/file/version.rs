@@ -146,7 +146,18 @@ pub(crate) fn meta(mut bytes: &[u8]) -> Option<ObjectMeta> {
     Some(ObjectMeta { etag: etag(&mut bytes)?, size, last_modified, storage_class })
 }
 
-/// The size and the ETag in the bytes of a version, for messages.
+/// What is in the bytes of a version, for messages.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    meta(bytes).map_or_else(String::new, |meta| format!("ETag {} of {} bytes", meta.etag, meta.size))
+    let shown = |meta: ObjectMeta| {
+        let seconds = meta.last_modified.duration_since(UNIX_EPOCH);
+        let class = meta.storage_class.map(|class| format!(" in {class}"));
+        format!(
+            "ETag {} of {} bytes from second {}{}",
+            meta.etag,
+            meta.size,
+            seconds.unwrap_or_default().as_secs(),
+            class.unwrap_or_default()
+        )
+    };
+    meta(bytes).map_or_else(String::new, shown)
 }

@@ -79,16 +79,33 @@ impl Column {
             ColumnReader::Int64ColumnReader(reader) => values(reader, count).map(Values::Numbers),
             ColumnReader::BoolColumnReader(reader) => values(reader, count).map(Values::Truths),
             ColumnReader::Int96ColumnReader(reader) => values(reader, count).map(Values::Days),
-            _ => Err(ParquetError::NYI(format!("the column {:?} has a type that it never has", self.field))),
+            ColumnReader::Int32ColumnReader(reader) => {
+                let numbers = values(reader, count)?;
+                Ok(Values::Numbers(numbers.into_iter().map(|number| number.map(i64::from)).collect()))
+            }
+            _ => Err(ParquetError::NYI(format!("the column {:?} has a type that is not read", self.field))),
         }
+    }
+}
+
+/// Why a file can't be read.
+fn unreadable(error: &ParquetError) -> String {
+    let text = match error {
+        ParquetError::NYI(text) => return text.clone(),
+        ParquetError::General(text) => text.strip_prefix("Disabled feature at compile time: "),
+        _ => None,
+    };
+    match text {
+        Some(codec) => {
+            format!("it is compressed by {codec}; write it with Snappy or gzip, or without compression")
+        }
+        None => format!("it is no Parquet file that can be read: {error}"),
     }
 }
 
 /// Reads all rows of a file. `place` is its name, for errors.
 pub(crate) fn read(file: File, place: &str, sink: Sink<'_>) -> Result<(), ListedError> {
-    let failed = |error: ParquetError| {
-        ListedError::wrong(place, format!("it is no Parquet file that can be read: {error}"))
-    };
+    let failed = |error: ParquetError| ListedError::wrong(place, unreadable(&error));
     let reader = SerializedFileReader::new(file).map_err(failed)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let paths: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
@@ -184,7 +201,7 @@ impl<'a> Batch<'a> {
 
     fn size(&self, at: usize) -> Result<u64, String> {
         let Some(Values::Numbers(sizes)) = &self.values[1] else {
-            return Err("the column of sizes is not of 64-bit integers".to_owned());
+            return Err("the column of sizes is not of integers".to_owned());
         };
         let size = sizes[at].ok_or("there is no size")?;
         u64::try_from(size).map_err(|_| format!("the size is {size}"))
