@@ -5,7 +5,7 @@
 # dependencies built as the other tests have them, so that they are not built again.
 SHUTTLE = --workspace --features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
-.PHONY: build demo bench package release package-test book test csi-test soak fuzz lint advisories clean
+.PHONY: build demo bench scale package release package-test book test csi-test soak fuzz lint advisories clean
 
 # The test server and the demo are built with the product, because what they need has other features by itself, and would
 # be built twice. `--package` leaves out what other crates of the workspace ask of the product's: the simulation has a disk
@@ -19,6 +19,10 @@ demo: build
 
 bench: build
 	cargo bench --package s3mount --bench e2e -- $(ARGS)
+
+# The same work by 1, 2, 4 and so on, and all processors of this machine: `make scale ARGS="streams --peer MOUNT_S3"`.
+scale: build
+	cargo bench --package s3mount --bench e2e -- --scale $(ARGS)
 
 # What users install, into dist/: a tarball, a .deb, an .rpm, a wheel and a Helm chart.
 package:

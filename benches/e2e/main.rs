@@ -16,23 +16,27 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a terminal")]
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
+mod cores;
 mod link;
 mod null;
 mod plot;
 mod raw;
 mod reader;
 mod report;
+mod scale;
 mod scenario;
 mod target;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
 use indicatif::ProgressBar;
 
+use crate::cores::Cores;
 use crate::link::Link;
 use crate::report::{Pass, Row};
+use crate::scale::Scaled;
 use crate::scenario::{Model, SCENARIOS, Scenario, Store};
 use crate::target::{Ours, Target};
 
@@ -63,9 +67,18 @@ struct Args {
     /// Append the results to benches/history.jsonl and draw benches/history.svg.
     #[arg(long)]
     record: bool,
+    /// Measure by numbers of processors: 1, 2, 4 and so on, and all of this machine.
+    #[arg(long, conflicts_with = "record")]
+    scale: bool,
     /// Cargo passes it.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Args {
+    fn is_wanted(&self, scenario: &Scenario) -> bool {
+        self.only.as_deref().is_none_or(|only| scenario.name.contains(only))
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -78,12 +91,13 @@ fn main() -> anyhow::Result<()> {
         _ => {}
     }
     let args = Args::parse();
+    let cores = Cores::all()?;
+    if args.scale {
+        return scale(&args, &cores);
+    }
     let mut rows = Vec::new();
-    for scenario in SCENARIOS
-        .iter()
-        .filter(|scenario| args.only.as_deref().is_none_or(|only| scenario.name.contains(only)))
-    {
-        let measured = measure(scenario, &args).with_context(|| scenario.name.to_owned())?;
+    for scenario in SCENARIOS.iter().filter(|scenario| args.is_wanted(scenario)) {
+        let measured = measure(scenario, &args, &cores)?;
         print!("{}", report::table(scenario, &measured));
         rows.extend(measured);
     }
@@ -94,21 +108,45 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Measures by numbers of processors.
+fn scale(args: &Args, cores: &Cores) -> anyhow::Result<()> {
+    let mut all: Vec<Scaled> = Vec::new();
+    for count in cores.steps() {
+        for scenario in scale::scenarios(count).iter().filter(|scenario| args.is_wanted(scenario)) {
+            let measured = measure(scenario, args, &cores.first(count)?)?;
+            let rows = measured.into_iter().map(|row| (count, row));
+            match all.iter_mut().find(|scaled| scaled.name == scenario.name) {
+                Some(scaled) => scaled.rows.extend(rows),
+                None => all.push(Scaled { name: scenario.name, rows: rows.collect() }),
+            }
+        }
+    }
+    all.iter().for_each(|scaled| print!("{}", scaled.table()));
+    let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/scale.svg");
+    scale::draw(&picture, &all, cores)?;
+    println!("{}", picture.display());
+    Ok(())
+}
+
 /// All passes of one scenario.
-fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
+fn measure(scenario: &Scenario, args: &Args, cores: &Cores) -> anyhow::Result<Vec<Row>> {
+    passes(scenario, args, cores).with_context(|| scenario.name.to_owned())
+}
+
+fn passes(scenario: &Scenario, args: &Args, cores: &Cores) -> anyhow::Result<Vec<Row>> {
     // All that is started below is behind this link.
     let _link = scenario.megabits.map(Link::enter).transpose()?;
     let programs = target::programs()?;
-    let store = Store::start(&programs, scenario.tls)?;
+    let store = cores::on(&cores.others, || Store::start(&programs, scenario.tls))?;
     let mut targets = Vec::new();
     let is_asked = |name: &str| args.targets.iter().any(|target| target == name);
     let wanted = |name: &str| args.targets.is_empty() || is_asked(name);
     if wanted("raw") && scenario.is_sequential() {
-        targets.push(Target::raw(&store, scenario)?);
+        targets.push(Target::raw(&store, scenario, cores)?);
     }
     // The null client answers at once, so it has no model of latency, and no TLS.
     if wanted("null") && scenario.model == Model::Fast && !scenario.tls {
-        targets.push(Target::null(scenario)?);
+        targets.push(Target::null(scenario, cores)?);
     }
     let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
     let is_fresh = is_asked("cached");
@@ -118,6 +156,7 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
             &Ours { name, binary, flags: &args.flags, has_cache, is_fresh, is_kept },
             &store,
             scenario,
+            cores,
         )
     };
     if wanted("mount") {
@@ -133,7 +172,7 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
         targets.push(mount("base", base)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
-        targets.push(Target::peer(peer, &store, scenario)?);
+        targets.push(Target::peer(peer, &store, scenario, cores)?);
     }
     store.server.shape(scenario.model.shape())?;
     let bar = ProgressBar::new_spinner();

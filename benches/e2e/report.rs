@@ -19,6 +19,8 @@ pub(crate) struct Pass {
     pub(crate) daemon_cpu: f64,
     pub(crate) reader_cpu: f64,
     pub(crate) server_cpu: f64,
+    /// How often the daemon's threads have given up their processor to wait.
+    pub(crate) switches: u64,
     /// Bytes.
     pub(crate) peak_rss: u64,
     pub(crate) requests: u64,
@@ -30,20 +32,22 @@ pub(crate) struct Pass {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     scenario: &'static str,
-    target: &'static str,
+    pub(crate) target: &'static str,
     passes: usize,
     /// 10^9 bytes a second.
-    gb_s: f64,
+    pub(crate) gb_s: f64,
     gb_s_least: f64,
     gb_s_most: f64,
     /// The same from 1.5 s on.
     ramped_gb_s: f64,
     /// CPU seconds for each GiB read.
-    daemon_cpu: f64,
-    reader_cpu: f64,
-    server_cpu: f64,
+    pub(crate) daemon_cpu: f64,
+    pub(crate) reader_cpu: f64,
+    pub(crate) server_cpu: f64,
+    /// Of the daemon's threads, for each GiB read.
+    pub(crate) switches: f64,
     /// MiB; the highest of the passes.
-    peak_rss_mib: u64,
+    pub(crate) peak_rss_mib: u64,
     requests: u64,
     fetched_per_read: f64,
     first_byte_ms: f64,
@@ -75,6 +79,7 @@ impl Row {
             daemon_cpu: of(&|pass| pass.daemon_cpu / gib(pass)),
             reader_cpu: of(&|pass| pass.reader_cpu / gib(pass)),
             server_cpu: of(&|pass| pass.server_cpu / gib(pass)),
+            switches: of(&|pass| pass.switches as f64 / gib(pass)),
             peak_rss_mib: passes.iter().map(|pass| pass.peak_rss / MIB).max().unwrap_or(0),
             requests: of(&|pass| pass.requests as f64) as u64,
             fetched_per_read: of(&|pass| pass.fetched as f64 / pass.read.bytes as f64),
@@ -88,7 +93,7 @@ impl Row {
 }
 
 /// GB/s in five characters or six.
-fn rate(gb_s: f64) -> String {
+pub(crate) fn rate(gb_s: f64) -> String {
     if gb_s < 0.1 { format!("{gb_s:.4}").trim_start_matches('0').to_owned() } else { format!("{gb_s:.2}") }
 }
 

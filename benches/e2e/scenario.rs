@@ -198,7 +198,7 @@ const fn stream(name: &'static str, streams: usize, bytes: u64, block: u64) -> S
     pattern(name, Pattern::Streams { streams, bytes, block, direct: false })
 }
 
-const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
+pub(crate) const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
     Scenario {
         name,
         model: Model::Fast,
@@ -219,7 +219,7 @@ impl Scenario {
         Self { model: Model::Aws, memory_limit, ..self }
     }
 
-    const fn tls(self) -> Self {
+    pub(crate) const fn tls(self) -> Self {
         Self { tls: true, ..self }
     }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::Context;
-use s3mount_testkit::{MountGuard, ServerProcess, cpu_seconds};
+use s3mount_testkit::{MountGuard, ServerProcess, cpu_seconds, switches};
 use tempfile::TempDir;
 
+use crate::cores::{self, Cores};
 use crate::reader::Read;
 use crate::report::Pass;
 use crate::scenario::{Scenario, Store, Work};
@@ -100,35 +101,46 @@ fn mount_point() -> anyhow::Result<(TempDir, PathBuf)> {
 }
 
 impl Target {
-    pub(crate) fn raw(store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn raw(store: &Store, scenario: &Scenario, cores: &Cores) -> anyhow::Result<Self> {
         let limit = scenario.memory_limit.to_string();
         let ca_bundle = store.ca_bundle().map(|path| path.display().to_string());
         let args = ["role-raw", store.server.endpoint(), &limit];
-        let worker = Worker::start(&args.into_iter().chain(ca_bundle.as_deref()).collect::<Vec<_>>())?;
+        let args: Vec<&str> = args.into_iter().chain(ca_bundle.as_deref()).collect();
+        let worker = cores::on(&cores.measured, || Worker::start(&args))?;
         Ok(Self { name: "raw", worker, mount: None, fresh: None, is_kept: false })
     }
 
-    fn mounted(name: &'static str, command: &mut Command, at: (TempDir, PathBuf)) -> anyhow::Result<Self> {
+    fn mounted(
+        name: &'static str,
+        command: &mut Command,
+        at: (TempDir, PathBuf),
+        cores: &Cores,
+    ) -> anyhow::Result<Self> {
         let (folder, dir) = at;
-        let mount = MountGuard::new(command, &dir)?;
-        let worker = Worker::start(&["role-reader"])?;
+        let mount = cores::on(&cores.measured, || MountGuard::new(command, &dir))?;
+        let worker = cores::on(&cores.others, || Worker::start(&["role-reader"]))?;
         Ok(Self { name, worker, mount: Some((mount, folder)), fresh: None, is_kept: false })
     }
 
-    pub(crate) fn null(scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn null(scenario: &Scenario, cores: &Cores) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("role-null").arg(&at.1).arg(scenario.memory_limit.to_string());
-        Self::mounted("null", &mut command, at)
+        Self::mounted("null", &mut command, at, cores)
     }
 
-    pub(crate) fn mount(ours: &Ours<'_>, store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn mount(
+        ours: &Ours<'_>,
+        store: &Store,
+        scenario: &Scenario,
+        cores: &Cores,
+    ) -> anyhow::Result<Self> {
         let mut common = vec!["--endpoint-url".to_owned(), store.server.endpoint().to_owned()];
         common.extend(store.ca_bundle().map(|path| format!("--ca-bundle={}", path.display())));
         common.extend(["--memory-limit".to_owned(), scenario.memory_limit.to_string()]);
         common.extend(ours.flags.split_whitespace().map(str::to_owned));
         common.extend(ours.is_kept.then(|| "--keep-alive".to_owned()));
-        let (binary, has_cache) = (ours.binary.to_owned(), ours.has_cache);
+        let (binary, has_cache, measured) = (ours.binary.to_owned(), ours.has_cache, cores.measured);
         let mount: Mount = Box::new(move || {
             let (folder, dir) = mount_point()?;
             let mut command = Command::new(&binary);
@@ -138,15 +150,20 @@ impl Target {
                 DirBuilder::new().mode(0o700).create(&cache)?;
                 command.arg("--cache").arg(cache).args(["--max-cache-size", CACHE_SIZE]);
             }
-            Ok((MountGuard::new(&mut command, &dir)?, folder))
+            Ok((cores::on(&measured, || MountGuard::new(&mut command, &dir))?, folder))
         });
-        let worker = Worker::start(&["role-reader"])?;
+        let worker = cores::on(&cores.others, || Worker::start(&["role-reader"]))?;
         let fresh = ours.is_fresh;
         let (mounted, fresh) = (Some(mount()?), fresh.then_some(mount));
         Ok(Self { name: ours.name, worker, mount: mounted, fresh, is_kept: ours.is_kept })
     }
 
-    pub(crate) fn peer(binary: &Path, store: &Store, scenario: &Scenario) -> anyhow::Result<Self> {
+    pub(crate) fn peer(
+        binary: &Path,
+        store: &Store,
+        scenario: &Scenario,
+        cores: &Cores,
+    ) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(binary);
         command.arg("bench").arg(&at.1).args(FLAGS);
@@ -156,7 +173,7 @@ impl Target {
         // mount-s3 takes no less.
         let memory = (scenario.memory_limit >> 20).max(512);
         command.args(["--memory-target", &memory.to_string()]);
-        Self::mounted("peer", &mut command, at)
+        Self::mounted("peer", &mut command, at, cores)
     }
 
     /// The process that serves the mount, or fetches.
@@ -189,6 +206,7 @@ impl Target {
         std::fs::write(format!("/proc/{daemon}/clear_refs"), "5")?;
         server.reset_stats()?;
         let before = (cpu_seconds(daemon), cpu_seconds(reader), server.cpu_seconds());
+        let switched = switches(daemon);
         let read = self.worker.run(&work)?;
         let after = (cpu_seconds(daemon), cpu_seconds(reader), server.cpu_seconds());
         let stats = server.stats()?;
@@ -196,6 +214,7 @@ impl Target {
             daemon_cpu: after.0 - before.0,
             reader_cpu: if self.mount.is_some() { after.1 - before.1 } else { 0.0 },
             server_cpu: after.2 - before.2,
+            switches: switches(daemon).saturating_sub(switched),
             peak_rss: s3mount_testkit::peak_rss_bytes(daemon),
             requests: stats.requests(),
             fetched: stats.get_object.bytes,

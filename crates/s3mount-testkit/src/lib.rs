@@ -35,7 +35,7 @@ mod uploads;
 
 pub use client::{MemoryClient, Requests};
 pub use content::{check, content};
-pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
+pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, switches, watchdog};
 pub use network::{Machine, Network};
 pub use null_client::NullClient;
 pub use other_server::OtherServer;

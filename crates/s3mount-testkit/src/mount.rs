@@ -182,6 +182,14 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     stat.map_or(0.0, |stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
+/// How often the threads of a process have given up their processor to wait, for a lock, for another thread or for bytes.
+/// Threads that have ended are not counted.
+pub fn switches(pid: u32) -> u64 {
+    let tasks = process(pid).and_then(|process| process.tasks());
+    let status = tasks.into_iter().flatten().flatten().filter_map(|task| task.status().ok());
+    status.filter_map(|status| status.voluntary_ctxt_switches).sum()
+}
+
 impl Drop for MountGuard {
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
