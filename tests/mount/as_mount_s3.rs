@@ -146,6 +146,8 @@ fn programs_may_do_what_mount_s3_lets_them() {
     fs::write(file("new"), "written").expect("new files may be written");
     assert_eq!(refused(fs::write(file("f"), "other")), ErrorKind::PermissionDenied);
     assert_eq!(refused(fs::remove_file(file("f"))), ErrorKind::PermissionDenied);
+    fs::create_dir(file("d")).and_then(|()| fs::write(file("d/x"), "x")).expect("a folder");
+    assert_eq!(refused(fs::rename(file("d"), file("e"))), ErrorKind::PermissionDenied);
     place.unmount();
     assert_eq!(place.server.stored(BUCKET, "new").expect("an object").bytes(), b"written");
     place.mount("mount-s3 amzn-s3-demo-bucket DIR --allow-delete --allow-overwrite", &all);
@@ -155,4 +157,19 @@ fn programs_may_do_what_mount_s3_lets_them() {
     place.mount("mount-s3 amzn-s3-demo-bucket DIR --read-only --allow-delete", &all);
     assert_eq!(refused(fs::remove_file(file("f"))), ErrorKind::ReadOnlyFilesystem);
     place.unmount();
+}
+
+#[test]
+fn folders_are_taken_as_mount_s3_takes_them() {
+    let place = Place::new();
+    let all = format!("bucket {BUCKET}");
+    // The top of a disk has a folder of its file system's, and may be read by everyone.
+    let disk = place.dir().with_file_name("disk");
+    fs::create_dir_all(disk.join("lost+found")).expect("a folder");
+    fs::write(place.dir().join("hidden"), "").expect("a file below the mount");
+    place.mount(&format!("mount-s3 amzn-s3-demo-bucket DIR --cache {}", disk.display()), &all);
+    assert!(!place.dir().join("hidden").exists());
+    assert!(disk.join("s3mount-cache").is_dir());
+    place.unmount();
+    assert!(place.dir().join("hidden").exists());
 }

@@ -24,6 +24,7 @@ pub(crate) mod warden;
 
 pub(crate) use self::asked::WRITERS_LIMIT;
 pub(crate) use self::keeper::{STATE, kept_settings, last_words};
+pub(crate) use self::logging::is_filter;
 
 use std::process::ExitCode;
 

@@ -1,17 +1,20 @@
 //! The program as `mount-s3`: a link of this name takes the command line of AWS's own mount.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use s3mount_settings::layers::Parsed;
+use s3mount_settings::layers::{Parsed, parse_above};
 use s3mount_settings::mount_s3::translate;
 use s3mount_system::terminal;
 
 use crate::called::Called;
-use crate::daemon::{last_words, start};
-use crate::{fail, parse};
+use crate::command_line::Args;
+use crate::daemon::{is_filter, last_words, start};
+use crate::{fail, kept_settings};
 
 /// The names under which scripts, and mount(8) for the type `mount-s3`, look for it.
 const NAMES: [&str; 2] = ["mount-s3", "mount.mount-s3"];
@@ -23,23 +26,37 @@ pub(crate) fn is_called(program: &OsStr) -> bool {
 
 /// Mounts as mount-s3 would. Returns its exit codes: 0, 1 for a failure, 2 for flags that can't be read.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let environment: Vec<_> = std::env::vars_os().collect();
-    let read = translate(args.to_vec(), &environment).and_then(|line| Ok((parse(line.args.clone())?, line)));
-    let (Parsed { args: parsed, origins, warnings, file, .. }, line) = match read {
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    // mount-s3 goes on with its own filter, too.
+    let no_filter =
+        |(name, value): &mut (_, OsString)| name == "MOUNTPOINT_LOG" && !is_filter(&value.to_string_lossy());
+    let left_out: Vec<_> = environment.extract_if(.., no_filter).collect();
+    let read = translate(args.to_vec(), &environment).and_then(|line| {
+        Ok((parse_above(&line.defaults, line.args.clone(), &environment, kept_settings())?, line))
+    });
+    let (parsed, line): (Parsed<Args>, _) = match read {
         Ok(read) => read,
         Err(error) => {
             last_words(&error.render().to_string());
             error.exit()
         }
     };
+    let Parsed { args: parsed, origins, warnings, file, .. } = parsed;
     let is_set = |(name, value): &(&str, OsString)| {
         environment.iter().any(|(known, set)| known == name && set == value)
     };
     if !line.variables.iter().all(is_set) {
         return again(args, &line.variables);
     }
+    for (name, value) in left_out {
+        terminal::notice(&format!("{}={value:?} is not a log filter, so it is left out", name.display()));
+    }
     for text in line.told.iter().chain(&warnings) {
         terminal::notice(text);
+    }
+    if let Some(folder) = &line.cache {
+        // The mount says what can't be made.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     }
     start(&parsed.mount, file, &Called::AsMountS3(line)).unwrap_or_else(|error| fail(&error, &origins))
 }

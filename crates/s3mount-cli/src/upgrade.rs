@@ -15,14 +15,15 @@ use nix::unistd::Pid;
 use s3mount_fs::Handover;
 use s3mount_fuse::{KeptSession, MountId};
 use s3mount_settings::layers;
+use s3mount_settings::mount_s3::translate;
 use s3mount_system::mounts::{self, MountedAt, mount_at, others_of, resolve};
 use s3mount_system::probe::check_above;
 use s3mount_system::terminal;
 
 use crate::command_line::{Args, Command};
 use crate::daemon::{STATE, WRITERS_LIMIT};
-use crate::helper;
 use crate::stat::{Stat, is_dumping};
+use crate::{helper, mount_s3};
 
 /// How much longer than for its writers a daemon waits at most, before it makes way or goes on.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -220,13 +221,20 @@ fn check(daemon: i32, state: Option<File>) -> anyhow::Result<()> {
         .and_then(KeptSession::read)
         .context("the daemon's session with the kernel can't be read")?;
     let args = words(&path("cmdline"));
+    let variables = variables.into_iter().collect();
     let parsed = match args.first() {
-        Some(program) if helper::is_called(program) => helper::translate(args).map(|(_, args)| args),
-        _ => Ok(args),
+        Some(program) if helper::is_called(program) => {
+            helper::translate(args).map(|(_, args)| (Vec::new(), args))
+        }
+        Some(program) if mount_s3::is_called(program) => {
+            translate(args, &variables).map(|line| (line.defaults, line.args))
+        }
+        _ => Ok((Vec::new(), args)),
     };
     // As the next daemon will read them: its file of settings is the one that the first daemon has read.
     let file = left.settings().and_then(|text| String::from_utf8(text.to_vec()).ok());
-    let parsed = parsed.and_then(|args| layers::parse::<Args>(args, &variables.into_iter().collect(), file));
+    let parsed =
+        parsed.and_then(|(defaults, args)| layers::parse_above::<Args>(&defaults, args, &variables, file));
     let parsed = parsed
         .map_err(|error| anyhow::anyhow!("this program does not take the daemon's settings: {error}"))?;
     let args = match parsed.args.command {

@@ -1,5 +1,5 @@
 //! Settings in layers: a flag overrides the environment, the environment the file, the file the preset, and the
-//! preset the default (`docs/CONFIGURATION.md`). What the lower layers set is added to the
+//! preset the default (`docs/CONFIGURATION.md`). Called as mount-s3, the program has other defaults. What the lower layers set is added to the
 //! command line as flags, so that each setting is read, checked and explained in one way.
 
 pub(crate) mod effective;
@@ -59,11 +59,24 @@ pub fn parse<Args: Parser>(
     variables: &Variables,
     kept: Option<String>,
 ) -> Result<Parsed<Args>, Error> {
+    parse_above(&[], args, variables, kept)
+}
+
+/// The same above other defaults: the names of flags, and their values.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_above<Args: Parser>(
+    defaults: &[(&str, OsString)],
+    args: impl IntoIterator<Item = OsString>,
+    variables: &Variables,
+    kept: Option<String>,
+) -> Result<Parsed<Args>, Error> {
     let mut command = Args::command();
     let args = options::expand(&mut command, args)?;
     let mut parsed = Lines { args, file: kept, ..Lines::default() };
     if takes_settings(&command, &parsed.args) {
-        let added = parsed.add_layers(&command, variables);
+        let added = parsed.add_layers(&command, variables, defaults);
         added.map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
     }
     let Lines { args, origins, warnings, file, .. } = parsed;
@@ -93,7 +106,12 @@ struct Lines {
 }
 
 impl Lines {
-    fn add_layers(&mut self, command: &Command, variables: &Variables) -> Result<(), String> {
+    fn add_layers(
+        &mut self,
+        command: &Command,
+        variables: &Variables,
+        defaults: &[(&str, OsString)],
+    ) -> Result<(), String> {
         let given = self.take_switches(command);
         self.warnings.extend(environment::strangers(command, variables));
         self.origins.0.extend(given.names.iter().map(|name| (name.clone(), Origin::Flag)));
@@ -113,7 +131,9 @@ impl Lines {
             .or_else(|| environment::one(command, variables, "preset").map(|(name, _)| name))
             .or_else(|| named_preset(&file));
         let preset = preset.and_then(|name| preset_settings(&name)).unwrap_or_default();
-        for layer in [environment, file, preset] {
+        let defaults =
+            defaults.iter().map(|(name, value)| Setting::text(name, value, Origin::MountS3)).collect();
+        for layer in [environment, file, preset, defaults] {
             self.add(command, layer)?;
         }
         let is_off = |name: &&&str| self.off.contains(**name);
@@ -142,7 +162,7 @@ impl Lines {
             let is_on = |name: &str| !self.off.contains(name);
             let against = above.iter().find(|name| is_on(name) && contradicts(command, &setting.name, name));
             if let Some(above) = against.filter(|_| is_on(&setting.name)) {
-                if !matches!(setting.origin, Origin::Preset(_)) {
+                if !matches!(setting.origin, Origin::Preset(_) | Origin::MountS3) {
                     let (name, from) = (&setting.name, &setting.origin);
                     let by = self.origins.of(above);
                     self.warnings
@@ -248,12 +268,8 @@ fn preset_settings(name: &OsStr) -> Option<Vec<Setting>> {
     let name = name.to_str()?;
     let preset = Preset::from_str(name, false).ok()?;
     let origin = Origin::Preset(name.to_owned());
-    let setting = |(name, value, _): &(&str, &str, _)| Setting {
-        name: (*name).to_owned(),
-        values: Values::Texts(vec![value.into()]),
-        origin: origin.clone(),
-    };
-    Some(preset.settings().iter().map(setting).collect())
+    let settings = preset.settings().iter();
+    Some(settings.map(|(name, value, _)| Setting::text(name, value, origin.clone())).collect())
 }
 
 /// Adds to an error what it is about: a flag of another program, or a value that is not from the command line.

@@ -1,17 +1,21 @@
 //! The command line of mount-s3, AWS's own mount, in the words of s3mount: its flags with its units and its defaults, and
 //! its form for /etc/fstab. So scripts, lines of /etc/fstab and CSI drivers that call mount-s3 can call s3mount.
 //!
-//! Where the two differ in what may be done, the result allows no more than mount-s3 does, unless the user is told.
+//! Where the two differ in what may be done, the result allows no more than mount-s3 does, unless the user is told or the
+//! page of foreign flags says so. What the command line does not say is left to the other layers of settings; below them
+//! are the defaults of mount-s3.
 
 mod fstab;
 
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use clap::builder::OsStringValueParser;
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command, Error, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, Error, value_parser};
 use s3mount_crt::directory_bucket::is_directory_bucket;
 
+use crate::flags::mount::MountArgs;
 use crate::flags::mount_s3::{Becomes, FLAGS, Flag, Part, Takes};
 use crate::layers::environment::Variables;
 use crate::resolved::source;
@@ -24,6 +28,16 @@ const MINIMAL: &str = "minimal";
 
 /// The media type that S3 gives to objects that are written without one.
 const NO_TYPE: &str = "binary/octet-stream";
+
+/// The folder for the cache in the one that is given: it may be open to other users, and have other files in it, as the top
+/// of a disk does.
+const CACHE: &str = "s3mount-cache";
+
+/// Variables of mount-s3 that have no effect here, and why, by their beginnings.
+const VARIABLES: &[(&str, &str)] = &[
+    ("AWS_MAX_ATTEMPTS", "requests are sent again until --read-timeout"),
+    ("UNSTABLE_MOUNTPOINT_", "s3mount has no such setting"),
+];
 
 /// Flags that can't be given together.
 const CONFLICTS: &[(&str, &[&str])] = &[
@@ -41,6 +55,10 @@ const NEEDS: &[(&str, &str)] =
 pub struct Translated {
     /// The command line of s3mount that means the same, with the program's name.
     pub args: Vec<OsString>,
+    /// What holds where nobody has set it: the names of flags, and their values.
+    pub defaults: Vec<(&'static str, OsString)>,
+    /// The folder that the cache is made in. mount-s3 makes it if it is missing.
+    pub cache: Option<PathBuf>,
     /// Variables of the environment that the same needs.
     pub variables: Vec<(&'static str, OsString)>,
     /// What has no effect here, or another one; a line each.
@@ -61,14 +79,34 @@ fn command() -> Command {
         .about("Mount an S3 bucket as mount-s3 does (this is s3mount)")
         .long_about(about)
         .max_term_width(100)
-        .arg(Arg::new(BUCKET).value_name("BUCKET_NAME").required(true))
-        .arg(Arg::new(DIR).value_name("DIRECTORY").required(true).value_parser(OsStringValueParser::new()));
-    FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag)))
+        .arg(
+            Arg::new(BUCKET)
+                .value_name("BUCKET_NAME")
+                .required(true)
+                .help("The bucket, or s3://BUCKET/PREFIX/"),
+        )
+        .arg(
+            Arg::new(DIR)
+                .value_name("DIRECTORY")
+                .required(true)
+                .value_parser(OsStringValueParser::new())
+                .help("The folder to mount at, or /dev/fd/N for a device of FUSE that is mounted"),
+        );
+    let ours = MountArgs::augment_args(Command::new("s3mount"));
+    FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag, &ours)))
 }
 
-fn argument(flag: &Flag) -> Arg {
+/// `ours` has the flags of s3mount, whose help is that of the flags of the same name.
+fn argument(flag: &Flag, ours: &Command) -> Arg {
     let name = flag.row.name;
-    let arg = Arg::new(name).long(name).short(flag.short);
+    let own = ours.get_arguments().find(|arg| arg.get_long() == Some(name)).and_then(Arg::get_help);
+    let help = match (own, flag.row.ours, flag.row.note) {
+        (Some(help), _, _) => help.clone(),
+        (None, "", note) => note.into(),
+        (None, ours, "") => format!("s3mount's {ours}").into(),
+        (None, ours, note) => format!("s3mount's {ours}: {note}").into(),
+    };
+    let arg = Arg::new(name).long(name).short(flag.short).help(help);
     let arg = match flag.takes {
         Takes::Nothing => arg.action(ArgAction::SetTrue),
         Takes::Text(value) => arg.value_name(value).value_parser(OsStringValueParser::new()),
@@ -96,11 +134,13 @@ pub fn translate(args: Vec<OsString>, variables: &Variables) -> Result<Translate
         false => args,
     };
     let matches = command.try_get_matches_from_mut(args)?;
-    let mut line = Line { matches: &matches, args: vec!["s3mount".into()], told: Vec::new() };
+    let mut line =
+        Line { matches: &matches, args: vec!["s3mount".into()], defaults: Vec::new(), told: Vec::new() };
     FLAGS.iter().for_each(|flag| line.add(flag));
     line.add_together().map_err(|why| refused(&mut command, why))?;
+    line.tell_of(variables);
     let variables = line.variables(variables);
-    let Line { mut args, told, .. } = line;
+    let Line { mut args, defaults, told, .. } = line;
     let bucket = matches.get_one::<String>(BUCKET).cloned().unwrap_or_default();
     let dir = matches.get_one::<OsString>(DIR).cloned().unwrap_or_default();
     let prefix = matches.get_one::<OsString>("prefix").map(|prefix| prefix.to_string_lossy());
@@ -112,13 +152,15 @@ pub fn translate(args: Vec<OsString>, variables: &Variables) -> Result<Translate
     };
     let mounted = format!("{what} is mounted at {}", dir.display());
     args.extend(["--".into(), bucket.clone().into(), dir]);
-    Ok(Translated { args, variables, told, mounted, fstab: is_fstab.then_some(bucket) })
+    let cache = matches.get_one::<OsString>("cache").map(PathBuf::from);
+    Ok(Translated { args, defaults, cache, variables, told, mounted, fstab: is_fstab.then_some(bucket) })
 }
 
 /// A command line as it grows.
 struct Line<'a> {
     matches: &'a ArgMatches,
     args: Vec<OsString>,
+    defaults: Vec<(&'static str, OsString)>,
     told: Vec<String>,
 }
 
@@ -152,6 +194,11 @@ impl Line<'_> {
         self.args.push(format!("--{name}").into());
     }
 
+    /// Has a flag this value where nobody sets it.
+    fn default(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.defaults.push((name, value.into()));
+    }
+
     /// Adds what a flag becomes by itself.
     fn add(&mut self, flag: &Flag) {
         let name = flag.row.name;
@@ -166,12 +213,18 @@ impl Line<'_> {
                 Becomes::Same if flag.takes == Takes::Nothing => self.switch(name),
                 Becomes::Same => self.push(name, value),
                 Becomes::Mib(ours) => self.push(ours, format!("{}MiB", number(self))),
-                Becomes::AtMost(most) => self.push(name, number(self).min(most).to_string()),
+                Becomes::AtMost(most) => {
+                    let asked = number(self);
+                    if asked > most {
+                        self.told.push(format!("--{name} {asked} becomes --{name} {most}, the most here"));
+                    }
+                    self.push(name, asked.min(most).to_string());
+                }
                 Becomes::Parts(parts) => {
                     parts.iter().for_each(|part| self.add_part(name, number(self), part));
                 }
                 Becomes::Told => self.told.push(format!("--{name} has no effect here: {}", flag.row.note)),
-                Becomes::Together | Becomes::Nothing => {}
+                Becomes::Together => {}
             }
         }
     }
@@ -211,8 +264,21 @@ impl Line<'_> {
             }
             _ => {}
         }
-        if !self.has("infer-content-type") {
-            self.push("content-type", NO_TYPE);
+        match self.has("infer-content-type") {
+            true => self.push("content-type", "auto"),
+            false => self.default("content-type", NO_TYPE),
+        }
+        match (self.has("no-sign-request"), self.text("profile").map(OsStr::to_owned)) {
+            (true, Some(_)) => {
+                self.told.push("--profile has no effect beside --no-sign-request".to_owned());
+            }
+            (false, Some(profile)) => self.push("profile", profile),
+            (_, None) => {}
+        }
+        // mount-s3 takes an empty one for none.
+        let prefix = self.text("user-agent-prefix").filter(|prefix| !prefix.is_empty());
+        if let Some(prefix) = prefix.map(OsStr::to_owned) {
+            self.push("user-agent-prefix", prefix);
         }
         if self.has("debug-crt") && !self.has("debug") {
             self.switch("debug");
@@ -227,10 +293,15 @@ impl Line<'_> {
         }
         let bucket = self.matches.get_one::<String>(BUCKET).map(String::as_str).unwrap_or_default();
         let (bucket, _) = source::split(bucket.strip_prefix("s3://").unwrap_or(bucket));
-        let is_directory = is_directory_bucket(bucket) || self.word("bucket-type") == Some("directory");
+        let is_directory = is_directory_bucket(bucket);
+        if let Some(kind) = self.word("bucket-type").filter(|kind| (*kind == "directory") != is_directory) {
+            let told = format!("--bucket-type {kind} has no effect here: the name {bucket} says what it is");
+            self.told.push(told);
+        }
         let mut rights = vec!["write"];
         rights.extend(self.has("allow-delete").then_some("delete"));
         rights.extend((self.has("allow-overwrite") || self.has("incremental-upload")).then_some("overwrite"));
+        let is_given = rights.len() > 1;
         // There it renames whatever the flags are.
         rights.extend(is_directory.then_some("rename"));
         if self.has("incremental-upload") && !self.has("allow-overwrite") {
@@ -240,12 +311,18 @@ impl Line<'_> {
                     .to_owned(),
             );
         }
-        self.push("allow", rights.join(","));
+        match is_given {
+            true => self.push("allow", rights.join(",")),
+            false => self.default("allow", rights.join(",")),
+        }
     }
 
-    /// Who may use the mount. A device may have been mounted for all users, and then the daemon alone keeps others out.
+    /// Who may use the mount, and what it may hide. A device may have been mounted for all users, and then the daemon alone keeps others out.
     fn add_users(&mut self) {
         let is_device = self.text(DIR).is_some_and(|dir| dir.as_encoded_bytes().starts_with(b"/dev/fd/"));
+        if !is_device {
+            self.switch("nonempty");
+        }
         if self.has("allow-other") {
             self.switch("allow-other");
         } else if self.has("allow-root") || is_device {
@@ -263,13 +340,18 @@ impl Line<'_> {
             Some(ttl) if ttl == "0" => Some(OsString::from(MINIMAL)),
             ttl => ttl.map(OsStr::to_owned),
         };
-        let names = ttl("metadata-ttl").unwrap_or_else(|| usual.into());
-        let missing = ttl("negative-metadata-ttl").unwrap_or_else(|| names.clone());
-        self.push("metadata-ttl", names);
-        self.push("negative-metadata-ttl", missing);
+        let (names, missing) = (ttl("metadata-ttl"), ttl("negative-metadata-ttl"));
+        match missing.or_else(|| names.clone()) {
+            Some(missing) => self.push("negative-metadata-ttl", missing),
+            None => self.default("negative-metadata-ttl", usual),
+        }
+        match names {
+            Some(names) => self.push("metadata-ttl", names),
+            None => self.default("metadata-ttl", usual),
+        }
         // A cache of no size is none.
         if let Some(dir) = cache.filter(|_| size != Some(0)) {
-            self.push("cache", dir);
+            self.push("cache", Path::new(&dir).join(CACHE));
             if let Some(mib) = size {
                 self.push("max-cache-size", format!("{mib}MiB"));
             }
@@ -282,6 +364,16 @@ impl Line<'_> {
             self.push("shared-cache", format!("s3://{bucket}"));
         }
         Ok(())
+    }
+
+    /// Tells of variables of mount-s3 that have no effect.
+    fn tell_of(&mut self, environment: &Variables) {
+        let names = environment.iter().filter_map(|(name, _)| name.to_str());
+        let known = |name| {
+            VARIABLES.iter().find(|(begin, _)| str::starts_with(name, begin)).map(|(_, why)| (name, why))
+        };
+        self.told
+            .extend(names.filter_map(known).map(|(name, why)| format!("{name} has no effect here: {why}")));
     }
 
     /// What only the environment can say. The filter of the log is the user's own, else mount-s3's, else that of the flags.

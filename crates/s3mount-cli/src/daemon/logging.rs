@@ -18,6 +18,7 @@ use s3mount_settings::resolved::environment::variable;
 use s3mount_settings::resolved::{Config, journal};
 use s3mount_system::{logs, terminal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -27,6 +28,11 @@ use self::folding::Folding;
 
 /// The socket of the system's log.
 const SYSLOG: &str = "/dev/log";
+
+/// Whether a text is a filter of the log.
+pub(crate) fn is_filter(text: &str) -> bool {
+    EnvFilter::try_new(text).is_ok()
+}
 
 /// Starts logging: to a file if a log folder is given, else to the terminal in the foreground, else to
 /// syslog, and to a file in the user's folder for state where there is none.
@@ -43,7 +49,9 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     let filter = given.unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;
-    let sink = sink(config)?;
+    // A file in which nothing will be is not begun.
+    let is_off = filter.max_level_hint() == Some(LevelFilter::OFF);
+    let sink = if is_off { Sink::Nowhere } else { sink(config)? };
     let is_terminal = matches!(sink, Sink::Terminal);
     let format = config.log_format;
     let log = Log(Arc::new(Mutex::new(Lines { sink, format, folding })));

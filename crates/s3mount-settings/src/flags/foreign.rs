@@ -31,14 +31,30 @@ mount-s3 my-bucket /mnt/data --cache /nvme --max-cache-size 100000
 ```
 
 All flags of version 1.24 are read, with its units and its defaults: new files may be written, names are believed for a moment \
-unless there is a cache, `--max-cache-size` and `--memory-target` are MiB and part sizes bytes, and the first line that is \
-printed is its own. So are its form for /etc/fstab (by a second link, `mount.mount-s3`), `/dev/fd/N`, its exit codes, and \
-`MOUNTPOINT_LOG`. What has no effect, or another one, is told once, by its name. These differ: a cache is kept when the mount \
-ends; `--memory-target` is a hard limit, and without it a mount takes an eighth of the memory; uploads have a CRC-64/NVME; \
-`--incremental-upload` also lets programs change existing files; a size of parts is rounded to whole MiB, up to 64; \
-`--max-threads` is at most 16; files can be written in any order, read while they are written, and changed in place with \
-`--allow-overwrite`; `--allow-delete` lets programs rename them, too, by copies; /proc/mounts names the bucket; and SIGUSR2 \
-does not change the log. The settings of s3mount's own environment and file hold, where the command line says nothing.
+unless there is a cache, `--max-cache-size` and `--memory-target` are MiB and part sizes bytes, and the line about the mount \
+is its own. So are its form for /etc/fstab (by a second link, `mount.mount-s3`), `/dev/fd/N`, and `MOUNTPOINT_LOG`. The exit \
+code is 1 for a failure and 2 for a command line that makes no sense; mount-s3 finds some of these later, and ends with 1. \
+What has no effect, or another one, is told once, by its name. What the command line does not say, the settings of s3mount's \
+own environment and file may; below them are the defaults of mount-s3.
+
+These differ:
+
+- **Rights**: a file that this mount has written may be renamed, and removed while it is written; `--allow-delete` lets \
+programs rename files by copies, and remove folders with a marker object; on a directory bucket folders can be renamed, too; \
+`--incremental-upload` also lets programs change existing files. An existing file can be opened to read and write only with \
+`--allow-overwrite`.
+- **Writing**: files can be written in any order, read while they are written, allocated, and changed in place with \
+`--allow-overwrite`. `chmod` and `touch` of a file that is there return 0 and change nothing. Uploads have a CRC-64/NVME. \
+`--storage-class` and `--sse aws:kms` are refused for a directory bucket.
+- **Reading**: `O_DIRECT` does not look for a newer version of a file.
+- **Cache**: it is the folder `s3mount-cache` in that of `--cache`, and is kept when the mount ends.
+- **Memory and threads**: `--memory-target` is a hard limit, and without it a mount takes an eighth of the memory; a size of \
+parts is rounded to whole MiB, up to 64; `--max-threads` is at most 16.
+- **Names**: a prefix need not end with `/`. Access points have ARNs; those of several regions, Object Lambda and Outposts do \
+not.
+- **The rest**: the mount of a killed daemon stays until the next one, also with `--auto-unmount`; log files have names of \
+s3mount, and `-f` logs to standard error; /proc/mounts names the bucket; SIGUSR2 does not change the log; `--version` is \
+s3mount's.
 
 As `s3mount`, the flags of mount-s3 are these:";
 

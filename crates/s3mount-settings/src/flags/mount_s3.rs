@@ -40,8 +40,6 @@ pub(crate) enum Becomes {
     AtMost(u64),
     /// What it becomes depends on other flags, too.
     Together,
-    /// Nothing: it is so anyway.
-    Nothing,
     /// Nothing, and the user is told so, in the words of the row.
     Told,
 }
@@ -69,7 +67,7 @@ const fn short(letter: char, flag: Flag) -> Flag {
     Flag { short: Some(letter), ..flag }
 }
 
-use Becomes::{AtMost, Mib, Nothing as NeedsNothing, Parts, Same, Together, Told};
+use Becomes::{AtMost, Mib, Parts, Same, Together, Told};
 use Takes::{Nothing, Number, OneOf, Text, Texts};
 
 /// All flags, in the order of mount-s3's source (`mountpoint-s3/src/cli.rs`, version 1.24).
@@ -87,7 +85,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         Together,
     ),
     flag(same("no-sign-request"), Nothing, Same),
-    flag(same("profile"), Text("PROFILE"), Same),
+    flag(same("profile"), Text("PROFILE"), Together),
     flag(same("read-only"), Nothing, Together),
     flag(same("storage-class"), Text("CLASS"), Same),
     flag(foreign("allow-delete", "--allow delete", "also lets programs write new files"), Nothing, Together),
@@ -105,10 +103,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         foreign(
             "auto-unmount",
             "",
-            "the mount ends with the daemon; the next mount unmounts that of a killed daemon",
+            "the mount ends with the daemon, but that of a killed daemon stays until the next mount",
         ),
         Nothing,
-        NeedsNothing,
+        Told,
     ),
     flag(same("allow-root"), Nothing, Together),
     flag(same("allow-other"), Nothing, Together),
@@ -166,7 +164,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
     flag(foreign("cache-block-size", "", "blocks have the size of parts"), Number("KiB", 1), Told),
     flag(foreign("cache-xz", "--shared-cache", "s3://BUCKET"), Text("BUCKET"), Together),
-    flag(same("user-agent-prefix"), Text("TEXT"), Same),
+    flag(same("user-agent-prefix"), Text("TEXT"), Together),
     flag(same("sse"), OneOf(&["aws:kms", "aws:kms:dsse", "AES256"]), Same),
     flag(same("sse-kms-key-id"), Text("ARN"), Same),
     flag(

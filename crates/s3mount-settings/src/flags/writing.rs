@@ -15,7 +15,8 @@ pub(crate) struct WriteArgs {
     /// What programs may do to files; several have commas between them. Each allows to write new files, too.
     ///
     /// A file is an object once its writer has closed it: close(2) waits for that, and fails if the store
-    /// does not have it. No reader sees half a file. A call that is not allowed fails with EPERM.
+    /// does not have it. No reader sees half a file. A call that is not allowed fails with EPERM, and
+    /// without this flag with EROFS.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', action = ArgAction::Append)]
     #[arg(conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
     pub(crate) allow: Vec<Allow>,
@@ -55,6 +56,7 @@ pub(crate) struct WriteArgs {
 
     /// Folder on a disk for files that are not written from front to back.
     ///
+    /// It has to be there.
     /// S3 does not return the uploaded parts of a large file. With this folder, they can still be changed and read
     /// before the file is closed. Without it, both fail with EINVAL once the part has left the memory.
     ///

@@ -55,6 +55,11 @@ pub(crate) fn is_list(arg: &Arg) -> bool {
 }
 
 impl Setting {
+    /// A setting with one value.
+    pub(crate) fn text(name: &str, value: impl AsRef<OsStr>, origin: Origin) -> Self {
+        Self { name: name.to_owned(), values: Values::Texts(vec![value.as_ref().to_owned()]), origin }
+    }
+
     /// The flags that say the same on the command line.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         match &self.values {

@@ -20,6 +20,8 @@ pub(crate) enum Origin {
     },
     /// A preset, with its name.
     Preset(String),
+    /// Nobody has set it, and it is as mount-s3 has it, by whose name the program was called.
+    MountS3,
     /// Nobody has set it.
     Default,
 }
@@ -32,7 +34,7 @@ impl Origin {
             Self::Environment(_) => "environment",
             Self::File { .. } => "file",
             Self::Preset(_) => "preset",
-            Self::Default => "default",
+            Self::MountS3 | Self::Default => "default",
         }
     }
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Origin {
             Self::Environment(variable) => f.write_str(variable),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Preset(name) => write!(f, "preset {name}"),
+            Self::MountS3 => f.write_str("the defaults of mount-s3"),
             Self::Default => f.write_str("default"),
         }
     }

@@ -14,6 +14,11 @@ pub struct Source {
 /// Reads `[s3://]BUCKET[/PREFIX]` and the value of `--prefix`.
 pub fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> {
     let path = source.strip_prefix("s3://").unwrap_or(source);
+    if let Some((kind, _)) = path.split_once("://").filter(|(kind, _)| !kind.contains('/')) {
+        bail!(
+            "{source:?} is an address of the kind {kind}; write BUCKET, BUCKET/PREFIX or s3://BUCKET/PREFIX"
+        );
+    }
     let (bucket, prefix) = split(path);
     let prefix = match (prefix, flag.unwrap_or_default()) {
         (prefix, "") | ("", prefix) => prefix,
@@ -40,6 +45,8 @@ pub fn object(source: &str) -> anyhow::Result<(String, String)> {
 pub fn split(path: &str) -> (&str, &str) {
     let own = match path.find(":accesspoint/") {
         Some(at) if path.starts_with("arn:") => at + ":accesspoint/".len(),
+        // Of what is no bucket, such as an Outpost.
+        _ if path.starts_with("arn:") && !path.contains(":::") => path.len(),
         _ => 0,
     };
     match path[own..].find('/') {
