@@ -1,6 +1,9 @@
 //! The CSI driver, called as Kubernetes calls it: `csi-sanity`, which is the interface's own test suite, and the life of
 //! volumes on a node.
 
+mod targets;
+mod words;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;

@@ -3,6 +3,7 @@
 //! All but the driver's are a profile in files of the mount, which the daemon is told to use and no other: where they fail,
 //! it takes no role of the machine in their place.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,27 @@ impl Credentials {
         match (self, former) {
             (Self::Secret { .. }, Self::Secret { .. }) => true,
             _ => self == former,
+        }
+    }
+
+    /// The `authenticationSource` that they come from.
+    pub(crate) fn source(&self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Secret { .. } => "secret",
+            Self::Pod { .. } => "pod",
+        }
+    }
+}
+
+impl fmt::Display for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver => f.write_str("those of the driver"),
+            Self::Secret { .. } => f.write_str("those of a Secret"),
+            Self::Pod { namespace, account, role } => {
+                write!(f, "those of the service account {namespace}/{account} with the role {role}")
+            }
         }
     }
 }
@@ -94,7 +116,14 @@ impl Given {
 /// Says which attribute, or which key of the Secret, is missing or can't be one.
 pub(crate) fn read(attributes: &Texts, secrets: &Texts) -> Result<(Credentials, Given), Status> {
     let source = attributes.get("authenticationSource").map(String::as_str);
-    match source.unwrap_or(if secrets.is_empty() { "driver" } else { "secret" }) {
+    let source = source.unwrap_or(if secrets.is_empty() { "driver" } else { "secret" });
+    if source != "pod" && attributes.get("roleArn").is_some_and(|role| !role.is_empty()) {
+        return Err(Status::invalid_argument(format!(
+            "the attribute roleArn is for volumes with authenticationSource: pod, and this one has {source}; set it, or \
+             leave the role out"
+        )));
+    }
+    match source {
         "driver" => Ok((Credentials::Driver, Given::default())),
         "secret" => of_secret(secrets),
         "pod" => of_pod(attributes),
@@ -159,6 +188,10 @@ fn of_pod(attributes: &Texts) -> Result<(Credentials, Given), Status> {
     })?;
     one_word(token).map_err(|why| Status::invalid_argument(format!("the token {why}")))?;
     let (namespace, account) = (of_pod("pod.namespace")?.clone(), of_pod("serviceAccount.name")?.clone());
+    for (name, value) in [("namespace", &namespace), ("service account", &account)] {
+        one_word(value)
+            .map_err(|why| Status::invalid_argument(format!("the name of the pod's {name} {why}")))?;
+    }
     // The names that Kubernetes takes have no other characters than those of a session. It shows in AWS's logs.
     let session = format!("{namespace}.{account}").chars().take(MOST_OF_SESSION).collect();
     let taken = TakenRole { arn: role.clone(), session };

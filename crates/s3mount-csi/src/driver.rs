@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync;
 use tonic::Status;
 
-use crate::mounts::{Conflict, Mounts, NoRoom};
-use crate::programs::Unusable;
+use crate::mounts::{Mounts, NoRoom, Refusal};
 use crate::protocol::{
     CONTROLLER_SERVICE, CapabilityKind, Flag, PluginCapabilities, PluginCapability, PluginInfo, Probed,
 };
 use crate::volume::Defaults;
+use crate::words::Refused;
 
 /// The name of the driver in Kubernetes.
 pub(crate) const NAME: &str = "csi.s3mount";
@@ -85,11 +85,16 @@ impl Driver {
 /// What a caller hears of an error.
 fn status(error: &anyhow::Error) -> Status {
     let text = format!("{error:#}");
-    if error.is::<Conflict>() {
-        return Status::already_exists(text);
+    match error.downcast_ref::<Refusal>() {
+        Some(Refusal::AlreadyThere(_)) => return Status::already_exists(text),
+        Some(Refusal::UnfitTarget(_)) => return Status::failed_precondition(text),
+        Some(Refusal::OtherVolume(_)) => return Status::not_found(text),
+        None => {}
     }
-    if error.is::<Unusable>() {
-        return Status::invalid_argument(text);
+    match error.downcast_ref::<Refused>() {
+        Some(Refused::Unusable(_)) => return Status::invalid_argument(text),
+        Some(Refused::NoBucket(_)) => return Status::not_found(text),
+        None => {}
     }
     match error.downcast_ref::<NoRoom>() {
         Some(NoRoom::Full(_)) => Status::resource_exhausted(text),

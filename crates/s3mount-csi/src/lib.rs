@@ -19,6 +19,7 @@ mod protocol;
 mod server;
 mod shares;
 mod volume;
+mod words;
 
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;

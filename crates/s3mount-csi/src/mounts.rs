@@ -7,36 +7,38 @@
 mod asked;
 mod memory;
 mod record;
+mod refusal;
+mod targets;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use anyhow::{Context, ensure};
 use s3mount_settings::flags::size::Size;
-use s3mount_system::mounts::{self, MountedAt};
+use s3mount_system::mounts;
 
 use self::asked::Asked;
 pub(crate) use self::asked::{Answer, PATIENCE};
 pub(crate) use self::memory::{NoRoom, NodeMemory};
-pub(crate) use self::record::Conflict;
-use self::record::Record;
+use self::record::{Home, Record};
+pub(crate) use self::refusal::Refusal;
+use self::targets::{KIND, bind, detach, mount_at, prepare, remove_folder, unbind};
 use crate::credentials::{Credentials, Given};
 use crate::files;
 use crate::host::{Group, Host};
 use crate::programs::Programs;
 use crate::volume::Volume;
 
-/// The kind of s3mount's mounts.
-const KIND: &str = "fuse.s3mount";
-
 /// The folder of all mounts, below the driver's.
 const MOUNTS: &str = "mounts";
 
 /// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
 const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// The same for a mount whose record is damaged: it is another volume's call that has to wait.
+const DAMAGED_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -93,7 +95,8 @@ impl Mounts {
     /// Has `target` show the volume. Returns whether it was not known before. Whoever calls has the volume to himself.
     ///
     /// # Errors
-    /// [`Conflict`] if another volume is there, or the same with other flags. Else those of mounting.
+    /// [`Refusal`] if another volume is there, the same with other flags, or what is no empty folder. Else those of
+    /// mounting.
     pub(crate) fn publish(
         &self,
         volume: &Volume,
@@ -102,31 +105,53 @@ impl Mounts {
         is_read_only: bool,
     ) -> anyhow::Result<bool> {
         self.host.run(|| {
-            let (record, is_new) = self.record_for(volume, target)?;
-            for (name, text) in given.files(record.dir()) {
-                files::write(&record.dir().join(name), text.as_bytes())?;
-            }
-            let published =
-                self.ensure_mounted(&record).and_then(|()| bind(&record.folder(), target, is_read_only));
-            if published.is_err() && is_new {
-                // Nobody has to unpublish what was not published.
-                self.unpublish_from(&record, target)?;
+            let (record, is_new) = self.record_for(volume, target, is_read_only)?;
+            let mut files = given.files(record.dir()).into_iter();
+            let published = files
+                .try_for_each(|(name, text)| files::write(&record.dir().join(name), text.as_bytes()))
+                .and_then(|()| self.ensure_mounted(&record))
+                .and_then(|()| bind(&record.folder(), target, is_read_only));
+            // Nobody has to unpublish what was not published.
+            if published.is_err()
+                && is_new
+                && let Err(error) = self.unpublish_from(&record, target)
+            {
+                // The caller has to hear the first error.
+                let target = target.display();
+                tracing::warn!(%target, "cannot take back what was done for the volume: {error:#}");
             }
             published.map(|()| is_new)
         })
     }
 
     /// The mount for a volume at `target`. It knows the target from then on. Returns also whether it has not before.
-    fn record_for(&self, volume: &Volume, target: &Path) -> anyhow::Result<(Record, bool)> {
-        let mounts = self.dir.join(MOUNTS);
+    fn record_for(
+        &self,
+        volume: &Volume,
+        target: &Path,
+        is_read_only: bool,
+    ) -> anyhow::Result<(Record, bool)> {
+        let (mounts, shown) = (self.dir.join(MOUNTS), target.display());
         let mut records = Record::all(&mounts)?;
         if let Some(record) = records.extract_if(.., |record| record.has(target)).next() {
-            let record = record.renewed(volume);
-            return Ok((record.with_context(|| format!("{} has another volume", target.display()))?, false));
+            if let Some(before) = record.is_read_only(target).filter(|before| *before != is_read_only) {
+                return Err(Refusal::AlreadyThere(format!(
+                    "{shown} has {} already, and readonly differs (before: {before}, now: {is_read_only})",
+                    record.volume().source
+                ))
+                .into());
+            }
+            let record = record.renewed(volume).with_context(|| format!("{shown} is taken"))?;
+            // A driver before this one has not noted it.
+            if record.is_read_only(target).is_none() {
+                record.add(target, is_read_only)?;
+            }
+            return Ok((record, false));
         }
+        prepare(target)?;
         let shared = records.into_iter().find(|record| record.volume() == volume);
         let record = shared.map_or_else(|| Record::new(&mounts, volume), Ok)?;
-        record.add(target)?;
+        record.add(target, is_read_only)?;
         Ok((record, true))
     }
 
@@ -185,43 +210,74 @@ impl Mounts {
     /// error. Whoever calls has the volume to himself.
     ///
     /// # Errors
-    /// Those of unmounting; a daemon that has not yet published what programs have written.
+    /// [`Refusal`] if another volume is there. Else those of unmounting; a daemon that has not yet published what programs
+    /// have written.
     pub(crate) fn unpublish(&self, id: &str, target: &Path) -> anyhow::Result<()> {
         self.host.run(|| {
-            let records = Record::all(&self.dir.join(MOUNTS))?;
-            match records.into_iter().find(|record| record.volume().id == id && record.has(target)) {
-                Some(record) => self.unpublish_from(&record, target),
-                None => unbind(target),
-            }
+            let mut records = Record::all(&self.dir.join(MOUNTS))?;
+            records.retain(|record| record.has(target));
+            let of_volume = records.iter().find(|record| record.volume().id == id);
+            match (of_volume, records.first()) {
+                (Some(record), _) => self.unpublish_from(record, target),
+                (None, Some(other)) => Err(Refusal::OtherVolume(format!(
+                    "the volume {id} is not at {}: the volume {} is there, and stays",
+                    target.display(),
+                    other.volume().id
+                ))
+                .into()),
+                // A driver that was killed may have left a mount that no record knows.
+                (None, None) => unbind(target).and_then(|()| remove_folder(target)),
+            }?;
+            self.take_down_damaged()
         })
     }
 
     fn unpublish_from(&self, record: &Record, target: &Path) -> anyhow::Result<()> {
         unbind(target)?;
         if record.targets()?.iter().all(|other| other == target) {
-            self.take_down(record)?;
+            self.take_down(record.home(), &record.volume().source, END_LIMIT)?;
         }
         // The record of the last target is gone with that of the mount.
-        record.remove(target)
+        record.remove(target)?;
+        remove_folder(target)
     }
 
-    /// Ends a mount that nobody uses, and removes what is left of it once its daemon has published everything.
-    fn take_down(&self, record: &Record) -> anyhow::Result<()> {
-        let folder = record.folder();
+    /// Ends the mount of `source` that nobody uses, and removes what is left of it once its daemon has published everything.
+    fn take_down(&self, home: &Home, source: &str, limit: Duration) -> anyhow::Result<()> {
+        let folder = home.folder();
         if mount_at(&folder)?.is_some() {
             self.programs.umount(&folder)?;
         }
-        let deadline = Instant::now() + END_LIMIT;
+        let deadline = Instant::now() + limit;
         while has_daemon(&folder)? {
             ensure!(
                 Instant::now() < deadline,
-                "the daemon of {} still writes to the bucket what programs have left",
-                record.volume().source
+                "the daemon of {source} still writes to the bucket what programs have left"
             );
             std::thread::sleep(PAUSE);
         }
-        Group::remove(record.name());
-        record.delete()
+        Group::remove(home.name());
+        home.delete()
+    }
+
+    /// Takes down the mounts whose records can't be read, as soon as nobody is shown them any more.
+    fn take_down_damaged(&self) -> anyhow::Result<()> {
+        for home in record::damaged(&self.dir.join(MOUNTS))? {
+            let folder = home.folder();
+            let is_shown = mount_at(&folder)?.is_some_and(|mount| !mounts::others_of(&mount).is_empty());
+            let shown = folder.display();
+            if is_shown {
+                tracing::warn!(
+                    "the record of the mount at {shown} can't be read; it stays until its pods are gone"
+                );
+            } else if let Err(error) = self.take_down(&home, &format!("the mount at {shown}"), DAMAGED_LIMIT)
+            {
+                tracing::warn!(
+                    "cannot take down the mount at {shown}, whose record can't be read: {error:#}"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Puts in order what was left by a driver that was killed, or before the machine was started.
@@ -232,14 +288,15 @@ impl Mounts {
         self.host.run(|| {
             for record in Record::all(&self.dir.join(MOUNTS))? {
                 let is_unused = record.targets()?.is_empty() || record.is_of_another_boot();
-                if is_unused && let Err(error) = self.take_down(&record) {
+                let source = &record.volume().source;
+                if is_unused && let Err(error) = self.take_down(record.home(), source, END_LIMIT) {
                     tracing::warn!(
                         mount = record.name(),
                         "cannot take down a mount that no pod uses: {error:#}"
                     );
                 }
             }
-            Ok(())
+            self.take_down_damaged()
         })
     }
 
@@ -307,16 +364,17 @@ impl Mounts {
         Ok(there)
     }
 
-    /// How full the volume at `path` is. `None` if no mount is there.
+    /// How full the volume `id` at `path` is. `None` if it is not there.
     ///
     /// # Errors
     /// Those of looking at the mounts.
-    pub(crate) fn stats(&self, path: &Path) -> anyhow::Result<Option<Looked>> {
+    pub(crate) fn stats(&self, id: &str, path: &Path) -> anyhow::Result<Option<Looked>> {
         self.host.run(|| {
-            if mount_at(path)?.is_none() {
+            let records = Record::all(&self.dir.join(MOUNTS))?;
+            let is_of = |record: &Record| record.volume().id == id && record.has(path);
+            if !records.iter().any(is_of) || mount_at(path)?.is_none() {
                 return Ok(None);
             }
-            let records = Record::all(&self.dir.join(MOUNTS))?;
             let is_second = records.iter().any(|record| record.has_lost(path));
             Ok(Some(Looked { answer: self.asked.stats(path), is_second }))
         })
@@ -342,14 +400,6 @@ pub(crate) struct Shown {
     pub(crate) metrics: Option<String>,
 }
 
-/// What is mounted at `path` last, if anything is. The path may lead over symbolic links, but for its last name: nobody may
-/// answer there.
-fn mount_at(path: &Path) -> anyhow::Result<Option<MountedAt>> {
-    mounts::check()?;
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-    Ok(folder.canonicalize().ok().and_then(|folder| mounts::mount_at(&folder.join(name))))
-}
-
 /// Whether a process serves the mount at `folder`, or keeps it, or publishes what was written there: it names the folder
 /// among its arguments.
 fn has_daemon(folder: &Path) -> anyhow::Result<bool> {
@@ -361,54 +411,4 @@ fn has_daemon(folder: &Path) -> anyhow::Result<bool> {
             && words.any(|word| word == folder.as_os_str().as_bytes())
     };
     Ok(processes.into_iter().any(serves))
-}
-
-fn detach(folder: &Path) -> anyhow::Result<()> {
-    umount2(folder, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
-        .with_context(|| format!("cannot unmount {}", folder.display()))
-}
-
-/// Has `target` show what is mounted at `folder`.
-fn bind(folder: &Path, target: &Path, is_read_only: bool) -> anyhow::Result<()> {
-    let wanted = mount_at(folder)?.ok_or_else(|| anyhow!("the mount was taken down meanwhile"))?;
-    while let Some(there) = mount_at(target)? {
-        if (there.device, &there.kind, there.is_read_only) == (wanted.device, &wanted.kind, is_read_only) {
-            return Ok(());
-        }
-        // A mount whose daemons are gone for good, or one that a driver did not finish.
-        ensure!(there.kind == KIND, Conflict(format!("something else is mounted at {}", target.display())));
-        detach(target)?;
-    }
-    ensure!(
-        !target.is_symlink(),
-        Conflict(format!("{} is a symbolic link, and no folder", target.display()))
-    );
-    fs::create_dir_all(target).with_context(|| format!("cannot make the folder {}", target.display()))?;
-    let failed = || format!("cannot show the volume at {}", target.display());
-    let none: Option<&str> = None;
-    mount(Some(folder), target, none, MsFlags::MS_BIND, none).with_context(failed)?;
-    if is_read_only {
-        // A remount takes what the mount had before only if it is named again.
-        let kept = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOATIME;
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | kept;
-        mount(none, target, none, flags, none).with_context(failed)?;
-    }
-    Ok(())
-}
-
-/// Takes away what is mounted at `target`, and the folder.
-fn unbind(target: &Path) -> anyhow::Result<()> {
-    while let Some(there) = mount_at(target)? {
-        ensure!(
-            there.kind == KIND,
-            Conflict(format!("what is mounted at {} is no volume of this driver", target.display()))
-        );
-        detach(target)?;
-    }
-    match fs::remove_dir(target) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove the folder {}", target.display()))
-        }
-        _ => Ok(()),
-    }
 }

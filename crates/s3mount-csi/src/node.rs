@@ -1,6 +1,6 @@
 //! The calls by which a node shows a volume to a pod, and takes it away.
 
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use nix::sys::statvfs::Statvfs;
@@ -57,14 +57,14 @@ impl Driver {
         self: &Arc<Self>,
         call: NodeGetVolumeStats,
     ) -> Result<VolumeStats, Status> {
-        need(&call.volume_id, "volume_id")?;
-        let path = PathBuf::from(need(&call.volume_path, "volume_path")?);
-        let shown = path.display().to_string();
+        let id = need(&call.volume_id, "volume_id")?.to_owned();
+        let path = plain(need(&call.volume_path, "volume_path")?);
+        let unknown = format!("the volume {id} is not at {}", path.display());
         let driver = self.clone();
-        let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&path)).await;
+        let asked = tokio::task::spawn_blocking(move || driver.mounts.stats(&id, &path)).await;
         let asked = asked.map_err(|error| Status::internal(error.to_string()))?;
         let looked = asked.map_err(|error| Status::internal(format!("{error:#}")))?;
-        let looked = looked.ok_or_else(|| Status::not_found(format!("no volume is at {shown}")))?;
+        let looked = looked.ok_or_else(|| Status::not_found(unknown))?;
         let abnormal = match looked.answer {
             Answer::Stats(stats) => {
                 let abnormal = looked.is_second.then(|| {
@@ -85,9 +85,14 @@ impl Driver {
     }
 }
 
+/// A path without a slash at its end, and others that say nothing: targets are told apart by their bytes.
+fn plain(path: &str) -> PathBuf {
+    Path::new(path).components().collect()
+}
+
 /// The folder at which a pod finds its volume.
 fn target(path: &str) -> Result<PathBuf, Status> {
-    let path = PathBuf::from(need(path, "target_path")?);
+    let path = plain(need(path, "target_path")?);
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     if path.is_absolute() && path.components().all(is_plain) && path.file_name().is_some() {
         return Ok(path);

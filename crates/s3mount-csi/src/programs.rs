@@ -1,12 +1,11 @@
 //! The programs that a driver runs: s3mount itself, which mounts, unmounts, and makes and deletes volumes.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
 use s3mount_system::logs;
@@ -17,24 +16,13 @@ use crate::credentials::{Credentials, Given};
 use crate::environment::Environment;
 use crate::files;
 use crate::host::{Group, Host};
+use crate::words;
 
 /// The folder of the program that daemons run, below the driver's.
 const PROGRAMS: &str = "bin";
 
 /// The exit code of a program whose command line makes no sense to it.
 const USAGE: i32 = 2;
-
-/// Why a program can't use what it was given.
-#[derive(Debug)]
-pub(crate) struct Unusable(String);
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unusable {}
 
 /// How daemons and tools are started.
 #[derive(Debug)]
@@ -124,7 +112,7 @@ impl Programs {
         if let Some(group) = group {
             group.join(&mut command).context("cannot join the control group of the volume")?;
         }
-        run(&mut command).map(drop)
+        run_for_volume(&mut command).map(drop)
     }
 
     /// Unmounts `folder`. Returns when the mount is gone.
@@ -161,7 +149,7 @@ impl Programs {
         let mut command = Command::new(&self.path);
         command.arg("volume").args(args);
         self.environment.give(&mut command, credentials, folder.path());
-        run(&mut command)
+        run_for_volume(&mut command)
     }
 }
 
@@ -174,19 +162,39 @@ fn digest(mut file: impl Read) -> io::Result<[u8; 32]> {
 
 /// Runs a program to its end, and returns what it prints.
 fn run(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.current_dir("/").stdin(Stdio::null()).output();
-    let output = output.with_context(|| {
-        let program = command.get_program().display();
-        format!("cannot start {program}; where its file system is mounted noexec, name another folder by --state-dir")
-    })?;
+    let output = output(command)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("s3mount: ");
-        match output.status.code() {
-            Some(USAGE) => return Err(Unusable(said.to_owned()).into()),
-            _ if said.is_empty() => bail!("s3mount has ended with {}", output.status),
-            _ => bail!("{said}"),
-        }
+        bail!("{}", said(&output));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The same for a program whose arguments are those of a volume. What it says is told in words of a volume.
+fn run_for_volume(command: &mut Command) -> anyhow::Result<String> {
+    let output = output(command)?;
+    match output.status.code() {
+        Some(0) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Some(USAGE) => Err(words::of_usage(&said(&output)).into()),
+        _ => match words::of_failure(&said(&output)) {
+            Ok(refused) => Err(refused.into()),
+            Err(text) => bail!("{text}"),
+        },
+    }
+}
+
+fn output(command: &mut Command) -> anyhow::Result<Output> {
+    let output = command.current_dir("/").stdin(Stdio::null()).output();
+    output.with_context(|| {
+        let program = command.get_program().display();
+        format!("cannot start {program}; where its file system is mounted noexec, name another folder by --state-dir")
+    })
+}
+
+/// What a program that failed has said.
+fn said(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.trim().trim_start_matches("s3mount: ") {
+        "" => format!("s3mount has ended with {}", output.status),
+        said => said.to_owned(),
+    }
 }

@@ -92,6 +92,8 @@ pub(crate) struct CreateVolume {
     pub(crate) secrets: Texts,
     #[prost(message, optional, tag = "6")]
     pub(crate) volume_content_source: Option<Empty>,
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub(crate) mutable_parameters: Texts,
 }
 
 /// How large a volume shall be, in bytes. Zero says nothing.
@@ -178,6 +180,8 @@ pub(crate) struct ValidateVolumeCapabilities {
     pub(crate) parameters: Texts,
     #[prost(btree_map = "string, string", tag = "5")]
     pub(crate) secrets: Texts,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub(crate) mutable_parameters: Texts,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -102,7 +102,13 @@ pub(crate) fn socket_path(endpoint: &str) -> Result<PathBuf, String> {
     Err("not a socket; write unix:// and its absolute path, such as unix:///csi/csi.sock".to_owned())
 }
 
-/// Listens at `path`, and answers until `ended` is ready. A socket that another process has left there is replaced.
+/// Which file is at `path`.
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    path.symlink_metadata().map(|found| (found.dev(), found.ino()))
+}
+
+/// Listens at `path`, and answers until `ended` is ready. A socket that another process has left there is replaced, and
+/// this one is removed at the end.
 pub(crate) async fn serve(
     driver: Arc<Driver>,
     path: &Path,
@@ -122,6 +128,14 @@ pub(crate) async fn serve(
         let accepted = listener.accept().await.map(|(stream, _)| stream);
         Some((accepted, listener))
     });
+    let bound = inode(path).with_context(|| format!("cannot look at {shown}"))?;
+    let ended = async {
+        ended.await;
+        // Who calls from here on finds no driver at once. The socket may be that of the next one by now.
+        if inode(path).is_ok_and(|there| there == bound) {
+            let _ = std::fs::remove_file(path);
+        }
+    };
     tracing::info!(socket = %shown, "listens");
     let server = tonic::transport::Server::builder();
     server.serve_with_incoming_shutdown(Calls(driver), incoming, ended).await.context("cannot serve")

@@ -1,10 +1,12 @@
 //! What a volume is, as Kubernetes describes it: which objects, with which flags, and by whose credentials.
 
-use nix::unistd::Gid;
-use s3mount_settings::flags::size::Size;
+mod options;
+
+use s3mount_settings::resolved::source as sources;
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
+use self::options::Flag;
 use crate::credentials::{self, Credentials, Given};
 use crate::protocol::{Mode, MountVolume, Texts, VolumeCapability};
 
@@ -21,51 +23,11 @@ const ATTRIBUTES: [&str; 7] =
 /// Set by this driver for a volume that it has made for a claim, whose pods may do everything.
 pub(crate) const FOR_CLAIM: &str = "madeForClaim";
 
-/// Flags that the driver gives by itself, or that have no meaning in a volume.
-const OWN_FLAGS: [&str; 17] = [
-    "allow-other",
-    "allow-root",
-    "audit-log",
-    "bind",
-    "config",
-    "control-socket",
-    "debug",
-    "foreground",
-    "fs-name",
-    "journal",
-    "keep-alive",
-    "log-directory",
-    "log-file",
-    "log-level",
-    "memory-floor",
-    "options",
-    "profile",
-];
+/// The longest name that a bucket has at any store.
+const LONGEST_BUCKET: usize = 255;
 
-/// Flags that a pod may give, whose author need not be trusted by the machine: none names a file, a network or memory.
-const FLAGS_OF_PODS: [&str; 21] = [
-    "allow",
-    "append-delay",
-    "dir-mode",
-    "direct-io",
-    "expected-bucket-owner",
-    "file-mode",
-    "gid",
-    "immutable",
-    "metadata-ttl",
-    "negative-metadata-ttl",
-    "noexec",
-    "part-size",
-    "prefetch-initial",
-    "prefetch-window",
-    "preset",
-    "random-read-size",
-    "read-only",
-    "region",
-    "requester-pays",
-    "uid",
-    "verify",
-];
+/// The number that stands for no group.
+const NO_GROUP: u32 = u32::MAX;
 
 /// How a volume is mounted. Pods whose volumes are described alike share a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,41 +43,41 @@ pub(crate) struct Volume {
     pub(crate) credentials: Credentials,
 }
 
+impl Volume {
+    /// What distinguishes this volume from one that is asked for `now`, in words of who describes volumes. Credentials that
+    /// may replace these do not.
+    pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let mut add = |what: &str, before: &str, now: &str| {
+            let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+            differences.push(format!("{what} (before: {}, now: {})", shown(before), shown(now)));
+        };
+        if self.id != now.id {
+            add("the volume", &self.id, &now.id);
+        }
+        if self.source != now.source {
+            add("the bucket or the prefix", &self.source, &now.source);
+        }
+        if self.flags != now.flags {
+            let only = |these: &[String], those: &[String]| {
+                let only = these.iter().filter(|flag| !those.contains(flag));
+                only.map(|flag| flag.trim_start_matches('-')).collect::<Vec<_>>().join(", ")
+            };
+            // Both are none if the options have only another order.
+            add("the options", &only(&self.flags, &now.flags), &only(&now.flags, &self.flags));
+        }
+        if !now.credentials.replace(&self.credentials) {
+            add("the credentials", &self.credentials.to_string(), &now.credentials.to_string());
+        }
+        differences
+    }
+}
+
 /// What this driver takes for volumes that do not say otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     /// Pods that describe their volume by themselves may have the driver's own credentials.
     pub(crate) lends_credentials: bool,
-}
-
-/// A flag of a mount: its name, and its value if it has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Flag(String, Option<String>);
-
-impl Flag {
-    /// Reads `--part-size=8MiB`, `part-size=8MiB`, `part_size 8MiB` or `read-only`.
-    fn parse(text: &str) -> Result<Self, Status> {
-        let text = text.trim().trim_start_matches('-');
-        let (name, value) = match text.split_once(|c: char| c == '=' || c.is_whitespace()) {
-            Some((name, value)) => (name, Some(value.trim().to_owned())),
-            None => (text, None),
-        };
-        let name = name.replace('_', "-");
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        {
-            return Err(Status::invalid_argument(format!(
-                "{text:?} is not an option of a mount; write NAME or NAME=VALUE"
-            )));
-        }
-        Ok(Self(name, value))
-    }
-
-    fn shown(&self) -> String {
-        match self {
-            Self(name, Some(value)) => format!("--{name}={value}"),
-            Self(name, None) => format!("--{name}"),
-        }
-    }
 }
 
 /// The mode and the description of a mounted volume that a capability asks for.
@@ -151,13 +113,55 @@ pub(crate) fn source(bucket: &str, prefix: &str) -> String {
 }
 
 /// The bucket and the prefix that attributes, or the parameters of a class, name.
+///
+/// # Errors
+/// Says why they name none.
 pub(crate) fn place(attributes: &Texts) -> Result<(&str, &str), Status> {
-    let bucket = attributes.get("bucket").or_else(|| attributes.get("bucketName"));
-    let bucket = bucket.filter(|bucket| !bucket.is_empty());
-    let bucket = bucket.ok_or_else(|| {
-        Status::invalid_argument("the attribute bucket is missing: name the bucket of the volume")
-    })?;
-    Ok((bucket, attributes.get("prefix").map_or("", String::as_str)))
+    let find = |name: &str| attributes.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let bucket = match (find("bucket"), find("bucketName")) {
+        (Some(bucket), Some(other)) if bucket != other => {
+            return Err(Status::invalid_argument(format!(
+                "the attributes bucket {bucket:?} and bucketName {other:?} name two buckets; leave one of them out"
+            )));
+        }
+        (bucket, other) => bucket.or(other).ok_or_else(|| {
+            Status::invalid_argument("the attribute bucket is missing: name the bucket of the volume")
+        })?,
+    };
+    check_bucket(bucket).map_err(Status::invalid_argument)?;
+    let prefix = find("prefix").unwrap_or_default();
+    one_line("the attribute prefix", prefix)?;
+    Ok((bucket, prefix))
+}
+
+/// Checks that a bucket may have this name at some store.
+fn check_bucket(bucket: &str) -> Result<(), String> {
+    let remedy = "name the bucket alone, and what is below it by the attribute prefix";
+    if bucket.contains("://") {
+        return Err(format!("the attribute bucket {bucket:?} is a URL; {remedy}"));
+    }
+    if sources::split(bucket).0 != bucket {
+        return Err(format!("the attribute bucket {bucket:?} has a slash; {remedy}"));
+    }
+    let is_arn = bucket.starts_with("arn:");
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c) || is_arn && c == '/';
+    if bucket.len() > LONGEST_BUCKET || !bucket.chars().all(is_plain) {
+        return Err(format!(
+            "the attribute bucket {bucket:?} is not the name of a bucket: those have letters, digits, hyphens, dots and \
+             underscores"
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that a text has no control characters. None is in a path, a name or a size, and some end what they are in.
+fn one_line(what: &str, text: &str) -> Result<(), Status> {
+    if text.chars().any(char::is_control) {
+        return Err(Status::invalid_argument(format!(
+            "{what} {text:?} has a control character, such as a line's end; write it without"
+        )));
+    }
+    Ok(())
 }
 
 /// What a pod gets for a volume of these attributes.
@@ -181,6 +185,11 @@ pub(crate) fn read(
             )));
         }
     }
+    if attributes.get(FOR_CLAIM).is_some_and(|value| value != "true") {
+        return Err(Status::invalid_argument(format!(
+            "the attribute {FOR_CLAIM} is set by the driver, to \"true\"; leave it out"
+        )));
+    }
     let (bucket, prefix) = place(attributes)?;
     let (credentials, given) = credentials::read(attributes, secrets)?;
     if is_ephemeral && credentials == Credentials::Driver && !defaults.lends_credentials {
@@ -189,35 +198,34 @@ pub(crate) fn read(
              name a Secret by nodePublishSecretRef; the driver's flag --lend-credentials allows it for all pods",
         ));
     }
-    let mut flags = flags(attributes, mount, is_ephemeral)?;
+    let mut flags = options::read(attributes, mount, is_ephemeral)?;
     let has = |flags: &[Flag], name: &str| flags.iter().any(|Flag(has, _)| has == name);
+    if credentials != Credentials::Driver && has(&flags, "no-sign-request") {
+        return Err(Status::invalid_argument(format!(
+            "the option \"no-sign-request\" takes no credentials, and authenticationSource {} gives some; leave one of \
+             them out",
+            credentials.source()
+        )));
+    }
     if is_read_only(mode) {
         flags.retain(|Flag(name, _)| !name.starts_with("allow"));
     } else if !flags
         .iter()
         .any(|Flag(name, _)| name.starts_with("allow") || name == "read-only" || name == "immutable")
     {
-        let is_for_claim = attributes.get(FOR_CLAIM).is_some_and(|value| value == "true");
+        let is_for_claim = attributes.contains_key(FOR_CLAIM);
         let rights = if is_for_claim && !is_ephemeral { "all" } else { "write" };
         flags.push(Flag("allow".to_owned(), Some(rights.to_owned())));
     }
     if !mount.volume_mount_group.is_empty() && !has(&flags, "gid") {
-        let group = &mount.volume_mount_group;
-        let group = group.parse().map(Gid::from_raw).map_err(|_| {
-            Status::invalid_argument(format!("the volume's group {group:?} is not the number of a group"))
-        })?;
-        for (name, value) in
-            [("gid", group.to_string().as_str()), ("dir-mode", "0775"), ("file-mode", "0664")]
-        {
+        let group = group(&mount.volume_mount_group)?.to_string();
+        for (name, value) in [("gid", group.as_str()), ("dir-mode", "0775"), ("file-mode", "0664")] {
             if !has(&flags, name) {
                 flags.push(Flag(name.to_owned(), Some(value.to_owned())));
             }
         }
     }
-    let limit =
-        flags.iter().find(|Flag(name, _)| name == "memory-limit").and_then(|Flag(_, value)| value.as_deref());
-    let limit: Option<Result<Size, _>> = limit.map(str::parse);
-    let limit = limit.transpose().map_err(|why| Status::invalid_argument(format!("memory-limit: {why}")))?;
+    let limit = options::check(&flags)?;
     let volume = Volume {
         id: id.to_owned(),
         source: source(bucket, prefix),
@@ -228,39 +236,24 @@ pub(crate) fn read(
     Ok((volume, given))
 }
 
-/// The flags that a volume names, in its `mountOptions` or among its attributes.
-fn flags(attributes: &Texts, mount: &MountVolume, is_ephemeral: bool) -> Result<Vec<Flag>, Status> {
-    let options = attributes.get("mountOptions").map(String::as_str).unwrap_or_default();
-    let options = options.split(',').map(str::trim).filter(|option| !option.is_empty());
-    let texts = mount.mount_flags.iter().map(String::as_str).chain(options);
-    let flags = texts.map(Flag::parse).collect::<Result<Vec<_>, _>>()?;
-    for Flag(name, _) in &flags {
-        if OWN_FLAGS.contains(&name.as_str()) {
-            return Err(Status::invalid_argument(format!(
-                "the option {name:?} is not for volumes: the driver decides that by itself; leave it out"
-            )));
-        }
-        if is_ephemeral && !FLAGS_OF_PODS.contains(&name.as_str()) {
-            return Err(Status::invalid_argument(format!(
-                "the option {name:?} is not for volumes that a pod describes, which may have {}: let an administrator \
-                 make a PersistentVolume with it",
-                FLAGS_OF_PODS.join(", ")
-            )));
-        }
-    }
-    Ok(flags)
+/// The group that shall have the files of a volume.
+fn group(text: &str) -> Result<u32, Status> {
+    let number = text.parse().ok().filter(|number| *number != NO_GROUP);
+    number.ok_or_else(|| {
+        Status::invalid_argument(format!("the volume's group {text:?} is not the number of a group"))
+    })
 }
 
 /// Whether `id` is that of a volume which this driver has made.
 pub(crate) fn is_made_here(id: &str) -> bool {
-    id.starts_with("s3://")
+    id.starts_with("s3://") && id.ends_with('/') && !id.contains(char::is_control)
 }
 
 #[cfg(test)]
 mod tests {
     use tonic::Code;
 
-    use super::{Defaults, Volume, read};
+    use super::{Defaults, Volume, group, is_made_here, read};
     use crate::credentials::Credentials;
     use crate::protocol::{Mode, MountVolume, Texts};
 
@@ -329,11 +322,82 @@ mod tests {
     }
 
     #[test]
+    fn attributes_that_contradict_are_refused() {
+        let role = ("roleArn", "arn:aws:iam::123456789012:role/r");
+        for (attributes, options, word) in [
+            (&[("bucket", "b"), ("bucketName", "c")][..], &[][..], "two buckets"),
+            (&[("bucket", "s3://b/p")], &[], "is a URL; name the bucket alone"),
+            (&[("bucket", "b/p")], &[], "has a slash"),
+            (&[("bucket", "b c")], &[], "is not the name of a bucket"),
+            (&[("bucket", "b\0")], &[], "is not the name of a bucket"),
+            (&[("bucket", "b"), ("prefix", "a\nb/")], &[], "the attribute prefix"),
+            (&[("bucket", "b"), role], &[], "authenticationSource: pod"),
+            (&[("bucket", "b"), ("madeForClaim", "yes")], &[], "madeForClaim"),
+            (&[("bucket", "b"), ("mountOptions", "uid=1")], &["uid=1"], "the attribute mountOptions"),
+        ] {
+            let status = volume(attributes, Mode::SingleNodeWriter, options).expect_err("refused");
+            assert!(status.message().contains(word), "{status}");
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        }
+        let both = [("bucket", "b"), ("bucketName", "b")];
+        assert!(volume(&both, Mode::SingleNodeWriter, &[]).is_ok());
+        let access_point = [("bucket", "arn:aws:s3:eu-west-1:123456789012:accesspoint/a")];
+        assert!(volume(&access_point, Mode::SingleNodeWriter, &[]).is_ok());
+    }
+
+    #[test]
+    fn a_volume_with_credentials_signs_its_requests() {
+        let secrets = texts(&[("key_id", "a"), ("access_key", "b")]);
+        let mount = MountVolume {
+            mount_flags: vec!["no-sign-request".to_owned()],
+            volume_mount_group: String::new(),
+        };
+        let attributes = texts(&[("bucket", "b")]);
+        let read =
+            |secrets: &Texts| read("id", (&attributes, secrets), (Mode::SingleNodeWriter, &mount), DEFAULTS);
+        let status = read(&secrets).expect_err("refused");
+        assert!(status.message().contains("authenticationSource secret"), "{status}");
+        assert!(read(&Texts::new()).is_ok());
+    }
+
+    #[test]
+    fn a_group_is_one_that_files_can_have() {
+        assert_eq!(group("1000").expect("a group"), 1000);
+        for text in ["4294967295", "4294967296", "-1", "staff"] {
+            assert_eq!(group(text).expect_err("no group").code(), Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let read = |attributes: &[(&str, &str)], options: &[&str]| {
+            volume(attributes, Mode::SingleNodeWriter, options).expect("a volume")
+        };
+        let before = read(&[("bucket", "b")], &["gid=1", "immutable"]);
+        let mut now = read(&[("bucket", "c")], &["gid=2", "immutable"]);
+        now.credentials = Credentials::Secret { sha256: "x".to_owned() };
+        let expected = [
+            "the bucket or the prefix (before: s3://b/, now: s3://c/)",
+            "the options (before: gid=1, now: gid=2)",
+            "the credentials (before: those of the driver, now: those of a Secret)",
+        ];
+        assert_eq!(before.differences(&now), expected);
+        assert_eq!(before.differences(&before), Vec::<String>::new());
+    }
+
+    #[test]
+    fn only_whole_ids_are_of_this_driver() {
+        assert!(is_made_here("s3://b/claims/pvc-1/"));
+        assert!(!is_made_here("b/pvc-1") && !is_made_here("s3://b/pvc-1") && !is_made_here("s3://b\0/"));
+    }
+
+    #[test]
     fn what_is_not_known_is_named() {
         for (attributes, options, word) in [
             (&[][..], &[][..], "bucket"),
             (&[("bucket", "b"), ("bukket", "c")], &[], "bukket"),
             (&[("bucket", "b")], &["log-file=/x"], "log-file"),
+            (&[("bucket", "b")], &["banana"], "banana"),
             (&[("bucket", "b")], &["--"], "NAME"),
             (&[("bucket", "b"), ("authenticationSource", "me")], &[], "driver"),
         ] {
