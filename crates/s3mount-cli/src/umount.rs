@@ -15,7 +15,8 @@ use s3mount_system::unmounting::{detach, unmount};
 /// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long nobody who is seen may use a mount: the warden of a daemon that was killed opens it for a moment.
+/// How long somebody may use a mount in passing: the warden of a daemon that was killed opens it for a moment, and a CSI
+/// driver looks at its mounts once a second.
 const PASSING_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long it is looked who uses a mount.
@@ -49,8 +50,8 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         if !is_busy(&error) {
             return Err(error.context(format!("cannot unmount {shown}")));
         }
-        let users = users(&dir, &inner);
-        if !users.is_empty() || Instant::now() >= deadline {
+        if Instant::now() >= deadline {
+            let users = users(&dir, &inner);
             bail!("{shown} is in use{users}; end what uses it and try again, or pass --lazy");
         }
         std::thread::sleep(PAUSE);

@@ -130,7 +130,7 @@ pub(crate) fn place(attributes: &Texts) -> Result<(&str, &str), Status> {
     };
     check_bucket(bucket).map_err(Status::invalid_argument)?;
     let prefix = find("prefix").unwrap_or_default();
-    one_line("the attribute prefix", prefix)?;
+    options::one_line("the attribute prefix", prefix)?;
     Ok((bucket, prefix))
 }
 
@@ -150,16 +150,6 @@ fn check_bucket(bucket: &str) -> Result<(), String> {
             "the attribute bucket {bucket:?} is not the name of a bucket: those have letters, digits, hyphens, dots and \
              underscores"
         ));
-    }
-    Ok(())
-}
-
-/// Checks that a text has no control characters. None is in a path, a name or a size, and some end what they are in.
-fn one_line(what: &str, text: &str) -> Result<(), Status> {
-    if text.chars().any(char::is_control) {
-        return Err(Status::invalid_argument(format!(
-            "{what} {text:?} has a control character, such as a line's end; write it without"
-        )));
     }
     Ok(())
 }

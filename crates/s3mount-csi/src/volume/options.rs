@@ -70,7 +70,7 @@ impl Flag {
     /// Reads `--part-size=8MiB`, `part-size=8MiB`, `part_size 8MiB` or `read-only`.
     fn parse(text: &str) -> Result<Self, Status> {
         let text = text.trim();
-        super::one_line("the option", text)?;
+        one_line("the option", text)?;
         let (name, value) = match text.split_once(|c: char| c == '=' || c.is_whitespace()) {
             Some((name, value)) => (name, Some(value.trim().to_owned())),
             None => (text, None),
@@ -107,6 +107,16 @@ fn check_name(name: &str, plain: &str) -> Result<(), Status> {
             .to_owned(),
     };
     Err(Status::invalid_argument(format!("{name:?} {why}")))
+}
+
+/// Checks that a text has no control characters. None is in a path, a name or a size, and some end what they are in.
+pub(super) fn one_line(what: &str, text: &str) -> Result<(), Status> {
+    if text.chars().any(char::is_control) {
+        return Err(Status::invalid_argument(format!(
+            "{what} {text:?} has a control character, such as a line's end; write it without"
+        )));
+    }
+    Ok(())
 }
 
 /// The flags of a mount, and no others.
