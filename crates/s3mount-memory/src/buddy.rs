@@ -18,13 +18,15 @@ struct Order {
     /// Bit `i` is set when the block of this order that starts at unit `i << order` is free.
     free: Vec<u64>,
     count: usize,
+    /// No word before this one has a free block, so that a full low half of a large region is not searched each time.
+    first: usize,
 }
 
 impl Buddy {
     /// An allocator whose `units` units are all free. No block is larger than `1 << max_order` units.
     pub(crate) fn new(units: usize, max_order: u32) -> Self {
         let orders = (0..=max_order)
-            .map(|order| Order { free: vec![0; (units >> order).div_ceil(64).max(1)], count: 0 })
+            .map(|order| Order { free: vec![0; (units >> order).div_ceil(64).max(1)], count: 0, first: 0 })
             .collect();
         let mut buddy = Self { units, orders };
         buddy.free(0, units);
@@ -92,7 +94,9 @@ impl Buddy {
     fn take_lowest(&mut self, order: usize) -> Option<(usize, usize)> {
         let found = (order..self.orders.len()).find(|order| self.orders[*order].count > 0)?;
         let blocks = &mut self.orders[found];
-        let word = blocks.free.iter().position(|bits| *bits != 0).expect("the count says that one is free");
+        let later = blocks.free[blocks.first..].iter().position(|bits| *bits != 0);
+        let word = blocks.first + later.expect("the count says that one is free");
+        blocks.first = word;
         let bit = blocks.free[word].trailing_zeros() as usize;
         blocks.free[word] &= !(1 << bit);
         blocks.count -= 1;
@@ -113,6 +117,7 @@ impl Buddy {
         debug_assert_eq!(blocks.free[index / 64] >> (index % 64) & 1, 0, "unit {start} freed twice");
         blocks.free[index / 64] |= 1 << (index % 64);
         blocks.count += 1;
+        blocks.first = blocks.first.min(index / 64);
     }
 
     /// Marks the block at `start` as not free. Returns `false` when it was not free before.

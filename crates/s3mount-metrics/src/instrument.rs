@@ -161,8 +161,12 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// For each shard the values up to each bound and above the one before, those above all bounds, and
     /// the sum, filled up to whole cache lines.
-    cells: Box<[AtomicU64]>,
+    lines: Box<[CellLine]>,
 }
+
+#[repr(align(64))]
+#[derive(Debug, Default)]
+struct CellLine([AtomicU64; LINE]);
 
 /// What a histogram has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,17 +187,21 @@ impl Distribution {
 }
 
 impl Histogram {
-    /// Numbers of a shard.
+    /// Cache lines of a shard.
     fn stride(&self) -> usize {
-        (self.bounds.len() + 2).next_multiple_of(LINE)
+        (self.bounds.len() + 2).div_ceil(LINE)
+    }
+
+    fn cell(lines: &[CellLine], cell: usize) -> &AtomicU64 {
+        &lines[cell / LINE].0[cell % LINE]
     }
 
     /// Notes a value.
     pub fn note(&self, value: u64) {
-        let cells = &self.cells[shard() * self.stride()..];
+        let lines = &self.lines[shard() * self.stride()..];
         let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
-        cells[bucket].fetch_add(1, Ordering::Relaxed);
-        cells[self.bounds.len() + 1].fetch_add(value, Ordering::Relaxed);
+        Self::cell(lines, bucket).fetch_add(1, Ordering::Relaxed);
+        Self::cell(lines, self.bounds.len() + 1).fetch_add(value, Ordering::Relaxed);
     }
 
     /// Notes a time.
@@ -203,8 +211,9 @@ impl Histogram {
 
     /// What it has seen.
     pub fn get(&self) -> Distribution {
-        let shards = || self.cells.chunks_exact(self.stride());
-        let sum_of = |cell: usize| shards().map(|shard| shard[cell].load(Ordering::Relaxed)).sum();
+        let shards = || self.lines.chunks_exact(self.stride());
+        let sum_of =
+            |cell: usize| shards().map(|shard| Self::cell(shard, cell).load(Ordering::Relaxed)).sum();
         let counts = (0..=self.bounds.len()).map(sum_of).collect();
         Distribution { bounds: self.bounds, counts, sum: sum_of(self.bounds.len() + 1) }
     }
@@ -214,8 +223,8 @@ impl Instrument for Histogram {
     const KIND: MetricKind = MetricKind::Histogram;
 
     fn new(bounds: &'static [u64]) -> Self {
-        let mut histogram = Self { bounds, cells: Box::default() };
-        histogram.cells = (0..SHARDS * histogram.stride()).map(|_| AtomicU64::new(0)).collect();
+        let mut histogram = Self { bounds, lines: Box::default() };
+        histogram.lines = (0..SHARDS * histogram.stride()).map(|_| CellLine::default()).collect();
         histogram
     }
 

@@ -44,6 +44,10 @@ impl Fetcher {
     /// READ, because the kernel may have the file's pages.
     pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
         let Some((parent, prefix, name)) = self.place(ino, key) else { return };
+        // What would be guessed there is not wanted, and to find it out takes a lock that all opens share.
+        if self.context.hints.is_hinted(&prefix, Instant::now()) {
+            return;
+        }
         let following =
             |after: &str, count| self.context.namespace.following(&prefix, after, count, NameKind::File);
         self.sequences.on_open(&prefix, &name, following, |ahead| {

@@ -115,6 +115,12 @@ impl Hints {
         self.run(writer, state, is_needed)
     }
 
+    /// Whether a hint named the folder of `prefix` lately. Nothing is guessed there.
+    pub(crate) fn is_hinted(&self, prefix: &str, now: Instant) -> bool {
+        let is_fresh = |hinted: &Instant| now.saturating_duration_since(*hinted) < HINTED_FOLDER_MEMORY;
+        lock(&self.hinted_folders).get(prefix).is_some_and(is_fresh)
+    }
+
     /// Adds guesses of files below `prefix`, as many as there is room for, unless a hint named this folder lately.
     /// Returns the writer of guesses if the caller has to start a task that follows it.
     pub(crate) fn guess(
@@ -123,8 +129,7 @@ impl Hints {
         guesses: impl Iterator<Item = Guess>,
         now: Instant,
     ) -> Option<Arc<HintWriter>> {
-        let is_fresh = |hinted: &Instant| now.saturating_duration_since(*hinted) < HINTED_FOLDER_MEMORY;
-        if lock(&self.hinted_folders).get(prefix).is_some_and(is_fresh) {
+        if self.is_hinted(prefix, now) {
             return None;
         }
         let mut state = lock(&self.guesser.0);

@@ -46,10 +46,10 @@ impl Seams {
     /// Notes that a large file was opened, and which file is expected next. Small files are prefetched whole, in
     /// another way.
     pub(crate) fn on_open(&self, ino: InodeNo, reader: &ObjectReader) {
-        let Some((parent, _)) = self.context.inodes.parent_and_name(ino).filter(|_| !reader.is_small())
-        else {
+        if reader.is_small() {
             return;
-        };
+        }
+        let Some((parent, _)) = self.context.inodes.parent_and_name(ino) else { return };
         let (prefix, name) = folder_and_name(reader.object().key());
         let names = Folder { seams: self, parent, prefix };
         let before = self.context.inodes.open_clock().earlier(1);
