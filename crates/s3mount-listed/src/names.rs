@@ -47,15 +47,18 @@ pub struct Named {
 }
 
 impl Named {
-    /// The index in a file that an earlier process has used, wherever it lies now; indexes of lists lie in `shelf`.
+    /// The index `id` in a file that an earlier process has used, wherever it lies now; indexes of lists lie in `shelf`.
     ///
     /// # Errors
-    /// `Damaged`, or those of reading the file.
-    pub fn reopen(file: File, shelf: &Path) -> Result<Self, ListedError> {
+    /// `Damaged`, also if another index was copied over it, or those of reading the file.
+    pub fn reopen(file: File, id: u64, shelf: &Path) -> Result<Self, ListedError> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
         let is_there = || Some((path.metadata().ok()?.ino(), file.metadata().ok()?.ino()));
         let is_kept = path.parent() == Some(shelf) && is_there().is_some_and(|(there, open)| there == open);
         let index = Arc::new(Index::open(file)?);
+        if index.id() != id {
+            return Err(ListedError::Damaged("another index was copied over it"));
+        }
         Ok(Self { index, path, is_kept, source_bucket: None })
     }
 

@@ -4,8 +4,8 @@
 //! full queue has no room for is left out, and counted.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -116,17 +116,32 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Where the lines go.
-#[derive(Debug)]
 enum Sink {
     File(LogFile),
-    Stdout,
+    /// A file that can't be written yet.
+    Later(PathBuf),
+    Stream(Box<dyn io::Write + Send>),
 }
 
 impl Sink {
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
         match self {
             Self::File(file) => file.add(line),
-            Self::Stdout => io::stdout().write_all(line),
+            Self::Later(_) => Err(io::ErrorKind::NotFound.into()),
+            Self::Stream(stream) => stream.write_all(line),
+        }
+    }
+
+    /// Goes on with another file where that is to be.
+    fn follow(&mut self) {
+        match self {
+            Self::File(file) => file.follow(),
+            Self::Later(path) => {
+                if let Ok(file) = LogFile::open(path, MOST_BYTES) {
+                    *self = Self::File(file);
+                }
+            }
+            Self::Stream(_) => {}
         }
     }
 }
@@ -146,15 +161,30 @@ pub(super) struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens a log, and goes on with a file that is there.
+    /// Opens a log, and goes on with a file that is there. If it `is_taken` over with its mount, a file that can't be
+    /// written is tried again later: programs are not to lose the mount for its log.
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn open(target: &AuditTarget) -> anyhow::Result<Self> {
+    pub(super) fn open(target: &AuditTarget, is_taken: bool) -> anyhow::Result<Self> {
         let sink = match target {
-            AuditTarget::File(path) => Sink::File(open(path)?),
-            AuditTarget::Stdout => Sink::Stdout,
+            AuditTarget::File(path) => match LogFile::open(path, MOST_BYTES) {
+                Ok(file) => Sink::File(file),
+                Err(error) if is_taken => {
+                    tracing::error!(%error, path = %path.display(), "the audit log can't be written: calls are left out");
+                    Sink::Later(path.clone())
+                }
+                Err(error) => {
+                    let failed = || format!("cannot write to the file --audit-log {}", path.display());
+                    return Err(error).with_context(failed);
+                }
+            },
+            AuditTarget::Stdout => Sink::Stream(Box::new(io::stdout())),
         };
+        Self::begin(sink)
+    }
+
+    fn begin(sink: Sink) -> anyhow::Result<Self> {
         let (queue, calls) = sync_channel(MOST_WAITING);
         let left_out = Arc::new(AtomicU64::new(0));
         let counted = left_out.clone();
@@ -180,11 +210,6 @@ impl AuditSink for AuditLog {
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<LogFile> {
-    LogFile::open(path, MOST_BYTES)
-        .with_context(|| format!("cannot write to the file --audit-log {}", path.display()))
-}
-
 /// Writes what comes, until the log is dropped.
 fn write(mut sink: Sink, calls: &Receiver<Message>, left_out: &AtomicU64) {
     let (mut looked, mut has_failed) = (Instant::now(), false);
@@ -207,9 +232,7 @@ fn write(mut sink: Sink, calls: &Receiver<Message>, left_out: &AtomicU64) {
         };
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
-            if let Sink::File(file) = &mut sink {
-                file.follow();
-            }
+            sink.follow();
         }
         match message {
             Some(Message::Call(time, mut call)) => {
@@ -237,7 +260,7 @@ mod tests {
     use s3mount_fuse::{AuditSink as _, AuditedCall};
     use s3mount_settings::resolved::AuditTarget;
 
-    use super::{AuditLog, LOOK, MOST_WAITING};
+    use super::{AuditLog, LOOK, MOST_WAITING, Sink};
 
     fn call(key: &str) -> AuditedCall {
         AuditedCall {
@@ -259,7 +282,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         fs::write(&path, "before\n").expect("a file");
-        let log = AuditLog::open(&AuditTarget::File(path.clone())).expect("a log");
+        let log = AuditLog::open(&AuditTarget::File(path.clone()), false).expect("a log");
         log.note(call("a"));
         log.flush();
         let text = fs::read_to_string(&path).expect("text");
@@ -275,7 +298,7 @@ mod tests {
     fn a_file_that_is_moved_away_is_followed_by_a_new_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
-        let log = AuditLog::open(&AuditTarget::File(path.clone())).expect("a log");
+        let log = AuditLog::open(&AuditTarget::File(path.clone()), false).expect("a log");
         log.note(call("first"));
         log.flush();
         fs::rename(&path, folder.path().join("moved")).expect("moved");
@@ -286,6 +309,29 @@ mod tests {
         assert!(read("moved").contains("first") && read("log").contains("second"));
     }
 
+    #[test]
+    fn each_line_is_whole_after_a_full_disk_and_a_missing_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("d/log");
+        let target = AuditTarget::File(path.clone());
+        AuditLog::open(&target, false).expect_err("no folder");
+        let log = AuditLog::open(&target, true).expect("a log of a mount that goes on");
+        log.note(call("lost"));
+        log.flush();
+        fs::create_dir(folder.path().join("d")).expect("a folder");
+        // Whoever wrote there was killed in the midst of a line.
+        fs::write(&path, "cut").expect("a file");
+        std::thread::sleep(LOOK + Duration::from_millis(100));
+        log.note(call("kept"));
+        log.flush();
+        let text = fs::read_to_string(&path).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "cut");
+        assert!(lines.iter().any(|line| line.contains("\"kept\"")), "{text}");
+        assert!(lines.iter().any(|line| line.ends_with("\"call\":\"left-out\",\"count\":1}")), "{text}");
+        assert!(lines[1..].iter().all(|line| line.starts_with('{') && line.ends_with('}')), "{text}");
+    }
+
     /// A pipe that nobody reads from takes no more after a while.
     #[test]
     fn nobody_waits_for_a_log_that_is_stuck() {
@@ -293,7 +339,10 @@ mod tests {
         let path = folder.path().join("pipe");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         let reader = fs::File::options().read(true).write(true).open(&path).expect("both ends");
-        let log = AuditLog::open(&AuditTarget::File(path)).expect("a log");
+        let error = AuditLog::open(&AuditTarget::File(path.clone()), false).expect_err("a pipe");
+        assert!(format!("{error:#}").ends_with("it is no regular file"), "{error:#}");
+        let writer = fs::File::options().write(true).open(&path).expect("an end");
+        let log = AuditLog::begin(Sink::Stream(Box::new(writer))).expect("a log");
         let key = "k".repeat(1000);
         for _ in 0..MOST_WAITING * 2 {
             log.note(call(&key));

@@ -55,8 +55,9 @@ pub(super) const DEVICE: &str = "s3mount-device";
 pub(crate) const STATE: &str = "s3mount-state";
 pub(super) const SPOOL: &str = "s3mount-spool-";
 
-/// The number of the index of names among the files of the spool, which get theirs one after another.
-const INDEX: u64 = u64::MAX;
+/// Set in the number of the index of names, whose other bits are those of its id. Files of the spool get their numbers one
+/// after another.
+const INDEX: u64 = 1 << 63;
 
 /// Where a process sets its out-of-memory score.
 pub(super) const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
@@ -192,19 +193,20 @@ impl Kept {
         let (handover, left) = Handover::open(self.state.try_clone()?, seed()?)?;
         let session = left.session().and_then(KeptSession::read);
         let session = session.context("the daemon before has left no session with the kernel")?;
-        let files = self.files.iter().filter(|(number, _)| **number != INDEX);
+        let files = self.files.iter().filter(|(number, _)| **number & INDEX == 0);
         let files = files.map(|(number, file)| Ok((*number, kept_file(file.try_clone()?))));
         let left = left.with_files(files.collect::<io::Result<_>>()?);
         Ok((handover, left, session))
     }
 
-    /// The index that the daemon before has had its names from.
+    /// The index that the daemon before has had its names from, and its id, which is less than 2^63.
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn index(&self) -> anyhow::Result<File> {
-        let index = self.files.get(&INDEX).context("the daemon before has left no index of names")?;
-        Ok(index.try_clone()?.into())
+    pub(super) fn index(&self) -> anyhow::Result<(File, u64)> {
+        let index = self.files.iter().find(|(number, _)| **number & INDEX != 0);
+        let (number, file) = index.context("the daemon before has left no index of names")?;
+        Ok((file.try_clone()?.into(), number & !INDEX))
     }
 }
 
@@ -235,12 +237,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has the index of the mount's names kept.
+    /// Has the index of the mount's names kept, with its id.
     ///
     /// # Errors
     /// Those of sendmsg(2).
-    pub(super) fn keep_index(&self, index: BorrowedFd<'_>) -> io::Result<()> {
-        self.send(&format!("FDSTORE=1\nFDNAME={SPOOL}{INDEX}\n"), Some(index))
+    pub(super) fn keep_index(&self, index: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+        self.send(&format!("FDSTORE=1\nFDNAME={SPOOL}{}\n", INDEX | id), Some(index))
     }
 
     /// Has the mount not kept any more: no other daemon goes on with it, however this one ends.

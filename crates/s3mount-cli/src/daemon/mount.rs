@@ -83,13 +83,17 @@ pub(crate) fn mount(
     let is_taken = taken.is_some();
     let named = config.names_from.as_ref().map(|from| match &place {
         // What has become of the list, and of the index at its path, does not matter.
-        Given::Kept(kept) => Ok(Named::reopen(kept.index()?, &from.dir)?),
+        Given::Kept(kept) => {
+            let (file, id) = kept.index()?;
+            let failed = || format!("the index of the names in {} can't be read on", from.shown());
+            Named::reopen(file, id, &from.dir).with_context(failed)
+        }
         Given::Device(_) | Given::Folder(_) => names::find(from, config, runtime.handle()),
     });
     let named = named.transpose()?;
     if let (Some(keeper), Some(named), false) = (keeper, &named, is_taken) {
         keeper
-            .keep_index(named.index.descriptor())
+            .keep_index(named.index.descriptor(), named.index.id())
             .context("cannot give the index of names to its keeper")?;
     }
     let regions = taken.as_ref().and_then(|(_, left, _)| left.region().map(str::to_owned));
@@ -190,7 +194,8 @@ pub(crate) fn mount(
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let mut signals = Signals::new(&runtime).context("cannot listen to signals")?;
-    let audit = config.audit_log.as_ref().map(AuditLog::open).transpose()?.map(Arc::new);
+    let audit =
+        config.audit_log.as_ref().map(|target| AuditLog::open(target, is_taken)).transpose()?.map(Arc::new);
     let fuse = fuse_config(config, audit.clone());
     if let Some(leftovers) = leftovers.as_ref().filter(|leftovers| is_taken && leftovers.may_rename) {
         leftovers.hand_renames(&fs);

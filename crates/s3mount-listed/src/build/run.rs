@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use tempfile::{Builder, NamedTempFile};
@@ -9,7 +10,7 @@ use tempfile::{Builder, NamedTempFile};
 use crate::error::ListedError;
 use crate::file::block::BlockCursor;
 use crate::file::frame;
-use crate::file::writer::{HEADER_BYTES, IndexWriter};
+use crate::file::writer::{HEADER_BYTES, IndexWriter, MAGIC};
 
 /// How the names of files begin that are being written. They are locked so long.
 pub(crate) const UNFINISHED: &str = "building-";
@@ -95,6 +96,7 @@ pub(super) struct RunReader {
     /// Removes the file in the end.
     _run: Run,
     from: BufReader<File>,
+    id: u64,
     place: u64,
     left: u64,
     cursor: BlockCursor,
@@ -107,11 +109,14 @@ impl RunReader {
         let failed =
             |source| ListedError::File { action: "read a sorted part of the list".to_owned(), source };
         let mut file = run.file.as_file().try_clone().map_err(failed)?;
+        let mut id = [0; 8];
+        file.read_exact_at(&mut id, MAGIC.len() as u64).map_err(failed)?;
+        let id = u64::from_le_bytes(id);
         file.seek(SeekFrom::Start(place)).map_err(failed)?;
         let mut from = BufReader::with_capacity(BUFFER_BYTES, file);
         let (left, mut place) = (run.keys, place);
-        let cursor = leaf(&mut from, &mut place)?;
-        Ok(Self { _run: run, from, place, left, cursor })
+        let cursor = leaf(&mut from, id, &mut place)?;
+        Ok(Self { _run: run, from, id, place, left, cursor })
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -130,16 +135,16 @@ impl RunReader {
         }
         self.cursor.advance()?;
         if self.cursor.is_behind() {
-            self.cursor = leaf(&mut self.from, &mut self.place)?;
+            self.cursor = leaf(&mut self.from, self.id, &mut self.place)?;
         }
         Ok(true)
     }
 }
 
 /// The next leaf. Between leaves are the blocks that lead to them.
-fn leaf(from: &mut BufReader<File>, place: &mut u64) -> Result<BlockCursor, ListedError> {
+fn leaf(from: &mut BufReader<File>, id: u64, place: &mut u64) -> Result<BlockCursor, ListedError> {
     loop {
-        let (level, block) = frame::next(from, place)?;
+        let (level, block) = frame::next(from, id, place)?;
         if level == 0 {
             return BlockCursor::new(block);
         }

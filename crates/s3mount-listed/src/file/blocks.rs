@@ -22,6 +22,8 @@ type CachedBlock = Mutex<Option<(u64, Arc<[u8]>)>>;
 #[derive(Debug)]
 pub(crate) struct Blocks {
     pub(crate) file: File,
+    /// The number that no other index has.
+    pub(crate) id: u64,
     pub(crate) about: String,
     /// Where the root is, and how long it is.
     pub(crate) root: (u64, u64),
@@ -59,20 +61,21 @@ impl Blocks {
         if header[..8] != *MAGIC || fields[40..] != *MAGIC {
             return Err(ListedError::Damaged("it is not one of this version of s3mount"));
         }
-        let [about_len, about_sum] = numbers(&header[8..]);
+        let [id, about_len, about_sum] = numbers(&header[8..]);
         let [root, root_len, levels, keys, len] = numbers(fields);
-        if sum != frame::sum(end, fields).to_le_bytes() || len != bytes || about_len > MOST_ABOUT.min(end) {
+        if sum != frame::sum(id, end, fields).to_le_bytes() || len != bytes || about_len > MOST_ABOUT.min(end)
+        {
             return Err(ListedError::Damaged("its end does not fit it"));
         }
         let mut about = vec![0; usize::try_from(about_len).unwrap_or(0)];
         file.read_exact_at(&mut about, HEADER_BYTES as u64).map_err(failed)?;
-        if frame::sum(0, &about) != about_sum {
+        if frame::sum(id, 0, &about) != about_sum {
             return Err(ListedError::Damaged("its beginning does not fit it"));
         }
         let about = String::from_utf8(about).map_err(|_| ListedError::Damaged("it is of no list"))?;
         let cached = (0..CACHED_BLOCKS).map(|_| Mutex::new(None)).collect();
         let levels = usize::try_from(levels).unwrap_or(0);
-        let blocks = Self { file, about, root: (root, root_len), levels, keys, bytes, cached };
+        let blocks = Self { file, id, about, root: (root, root_len), levels, keys, bytes, cached };
         blocks.block(blocks.root)?;
         Ok(blocks)
     }
@@ -86,7 +89,7 @@ impl Blocks {
             return Ok(block.clone());
         }
         // Nobody waits for the disk under a lock.
-        let block = frame::read(&self.file, place, len)?;
+        let block = frame::read(&self.file, (self.id, place), len)?;
         *cached() = Some((place, block.clone()));
         Ok(block)
     }

@@ -57,6 +57,11 @@ impl Index {
         self.0.bytes
     }
 
+    /// A number below 2^63 that no other index has, however often its file is overwritten.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
     /// The open file, for another process that is to go on with it.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,12 +59,27 @@ impl LogFile {
         }
     }
 
-    /// Goes on with a file of at most `most` bytes, or makes it.
+    /// Goes on with a file of at most `most` bytes, or makes it. A pipe is refused: who opens or writes one waits for its
+    /// reader.
     pub(crate) fn open(path: &Path, most: u64) -> io::Result<Self> {
-        let flags = OFlag::O_NOFOLLOW.bits();
-        let file = File::options().create(true).append(true).mode(0o640).custom_flags(flags).open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, len, most })
+        let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+        let mut options = File::options();
+        let file = options.create(true).read(true).append(true).mode(0o640).custom_flags(flags).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() && !found.file_type().is_char_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        let len = found.len();
+        let mut log = Self { path: path.to_owned(), file, len, most };
+        // Whoever wrote before may have been killed, or the disk was full.
+        let mut last = [b'\n'];
+        if found.is_file() && len > 0 {
+            log.file.read_exact_at(&mut last, len - 1)?;
+        }
+        if last != [b'\n'] {
+            log.add(b"\n")?;
+        }
+        Ok(log)
     }
 
     /// Begins a new file if somebody has moved this one away.
@@ -88,13 +103,28 @@ impl LogFile {
     /// Adds a line.
     ///
     /// # Errors
-    /// Those of the disk: the line is lost.
+    /// Those of the disk: the line is lost, and no part of it is in the file.
     pub(crate) fn add(&mut self, line: &[u8]) -> io::Result<()> {
         if self.len + line.len() as u64 > self.most {
             self.turn();
         }
+        let mut written = 0;
+        while written < line.len() {
+            match self.file.write(&line[written..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if written > 0 {
+                        let len = self.file.metadata()?.len();
+                        self.file.set_len(len.saturating_sub(written as u64))?;
+                    }
+                    return Err(error);
+                }
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(more) => written += more,
+            }
+        }
         self.len += line.len() as u64;
-        self.file.write_all(line)
+        Ok(())
     }
 
     /// Begins a new file, and keeps the one that is full in the place of the one before.
