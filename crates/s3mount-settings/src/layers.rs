@@ -62,7 +62,7 @@ pub fn parse<Args: Parser>(
     parse_above(&[], args, variables, kept)
 }
 
-/// The same above other defaults: the names of flags, and their values.
+/// The same above other defaults: the names of flags, and their values. A switch that is named is on.
 ///
 /// # Errors
 /// As [`parse`].
@@ -131,8 +131,14 @@ impl Lines {
             .or_else(|| environment::one(command, variables, "preset").map(|(name, _)| name))
             .or_else(|| named_preset(&file));
         let preset = preset.and_then(|name| preset_settings(&name)).unwrap_or_default();
-        let defaults =
-            defaults.iter().map(|(name, value)| Setting::text(name, value, Origin::MountS3)).collect();
+        let of_mount_s3 = |(name, value): &(&str, OsString)| match flag(command, name).is_some_and(is_switch)
+        {
+            true => {
+                Setting { name: (*name).to_owned(), values: Values::Switch(true), origin: Origin::MountS3 }
+            }
+            false => Setting::text(name, value, Origin::MountS3),
+        };
+        let defaults = defaults.iter().map(of_mount_s3).collect();
         for layer in [environment, file, preset, defaults] {
             self.add(command, layer)?;
         }

@@ -36,7 +36,7 @@ const CACHE: &str = "s3mount-cache";
 /// Variables of mount-s3 that have no effect here, and why, by their beginnings.
 const VARIABLES: &[(&str, &str)] = &[
     ("AWS_MAX_ATTEMPTS", "requests are sent again until --read-timeout"),
-    ("UNSTABLE_MOUNTPOINT_", "s3mount has no such setting"),
+    ("UNSTABLE_", "s3mount has no such setting"),
 ];
 
 /// Flags that can't be given together.
@@ -302,6 +302,8 @@ impl Line<'_> {
         rights.extend(self.has("allow-delete").then_some("delete"));
         rights.extend((self.has("allow-overwrite") || self.has("incremental-upload")).then_some("overwrite"));
         let is_given = rights.len() > 1;
+        // Its fsync makes an object of a file of any length.
+        self.default("fsync-publish", "");
         // There it renames whatever the flags are.
         rights.extend(is_directory.then_some("rename"));
         if self.has("incremental-upload") && !self.has("allow-overwrite") {
@@ -341,13 +343,13 @@ impl Line<'_> {
             ttl => ttl.map(OsStr::to_owned),
         };
         let (names, missing) = (ttl("metadata-ttl"), ttl("negative-metadata-ttl"));
-        match missing.or_else(|| names.clone()) {
-            Some(missing) => self.push("negative-metadata-ttl", missing),
-            None => self.default("negative-metadata-ttl", usual),
-        }
-        match names {
-            Some(names) => self.push("metadata-ttl", names),
-            None => self.default("metadata-ttl", usual),
+        let missing = missing.or_else(|| names.clone());
+        // The first is blamed for a value that both can't take.
+        for (name, ttl) in [("metadata-ttl", names), ("negative-metadata-ttl", missing)] {
+            match ttl {
+                Some(ttl) => self.push(name, ttl),
+                None => self.default(name, usual),
+            }
         }
         // A cache of no size is none.
         if let Some(dir) = cache.filter(|_| size != Some(0)) {

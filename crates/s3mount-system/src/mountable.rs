@@ -40,6 +40,12 @@ pub fn check_dir(
     let shown = terminal::shown(dir);
     // The daemon of a mount may hang, so the folder is opened only when nothing is mounted there.
     if let Some(mount) = mount_at(dir) {
+        // Its mount keeps the daemon, which has a session of its own, from walking to the folder.
+        ensure!(
+            mount.kind != "autofs",
+            "an automounter waits at {shown}, and s3mount can't mount there; leave x-systemd.automount out of the line in \
+             /etc/fstab"
+        );
         let is_fuse = mount.kind.starts_with("fuse");
         let life = if is_fuse { probe(&mount) } else { Life::Alive };
         if life == Life::Gone {

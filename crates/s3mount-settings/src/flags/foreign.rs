@@ -39,12 +39,15 @@ own environment and file may; below them are the defaults of mount-s3.
 
 These differ:
 
-- **Rights**: a file that this mount has written may be renamed, and removed while it is written; `--allow-delete` lets \
-programs rename files by copies, and remove folders with a marker object; on a directory bucket folders can be renamed, too; \
+- **Rights**: a file that this mount has written may be renamed, and removed while it is written, and opened again to be \
+changed while a program has it open, or has closed it a moment ago; `--allow-delete` lets programs rename files and folders by \
+copies (`mv`), and remove folders with a marker object; on a directory bucket folders can be renamed, too; \
 `--incremental-upload` also lets programs change existing files. An existing file can be opened to read and write only with \
-`--allow-overwrite`.
+`--allow-overwrite`. A rename that is not allowed is EPERM.
 - **Writing**: files can be written in any order, read while they are written, allocated, and changed in place with \
-`--allow-overwrite`. `chmod` and `touch` of a file that is there return 0 and change nothing. Uploads have a CRC-64/NVME. \
+`--allow-overwrite`. What is written is seen by others after `fsync` and `close`, also with `--incremental-upload`. `chown` and \
+`touch` of a file that is there return 0 and change nothing; so does `chmod`, but for the right to run the file, which this \
+mount shows. `mknod` makes files. Uploads have a CRC-64/NVME. \
 `--storage-class` and `--sse aws:kms` are refused for a directory bucket.
 - **Reading**: `O_DIRECT` does not look for a newer version of a file.
 - **Cache**: it is the folder `s3mount-cache` in that of `--cache`, and is kept when the mount ends.
@@ -52,7 +55,7 @@ programs rename files by copies, and remove folders with a marker object; on a d
 parts is rounded to whole MiB, up to 64; `--max-threads` is at most 16.
 - **Names**: a prefix need not end with `/`. Access points have ARNs; those of several regions, Object Lambda and Outposts do \
 not.
-- **The rest**: the mount of a killed daemon stays until the next one, also with `--auto-unmount`; log files have names of \
+- **The rest**: a line of /etc/fstab can't have `x-systemd.automount`; the mount of a killed daemon stays until the next one, also with `--auto-unmount`; log files have names of \
 s3mount, and `-f` logs to standard error; /proc/mounts names the bucket; SIGUSR2 does not change the log; `--version` is \
 s3mount's.
 

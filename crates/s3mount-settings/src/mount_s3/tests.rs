@@ -51,8 +51,8 @@ fn each_flag_has_its_meaning() {
         ("--bucket-type directory --user-agent-prefix= --infer-content-type", "--content-type=auto"),
         ("--no-sign-request --profile p", "--no-sign-request"),
         ("--negative-metadata-ttl 5", "--negative-metadata-ttl=5"),
-        ("--metadata-ttl 0", "--negative-metadata-ttl=minimal --metadata-ttl=minimal"),
-        ("--metadata-ttl 7", "--negative-metadata-ttl=7 --metadata-ttl=7"),
+        ("--metadata-ttl 0", "--metadata-ttl=minimal --negative-metadata-ttl=minimal"),
+        ("--metadata-ttl 7", "--metadata-ttl=7 --negative-metadata-ttl=7"),
     ];
     for (theirs, ours) in cases {
         assert_eq!(flags(format!("b1b /mnt {theirs}").trim()), ours, "{theirs}");
@@ -188,6 +188,8 @@ fn what_the_environment_says_goes_before_the_defaults() {
     assert_eq!(parsed.origins.of("metadata-ttl").to_string(), "S3MOUNT_METADATA_TTL");
     assert_eq!(parsed.origins.of("negative-metadata-ttl").to_string(), "the defaults of mount-s3");
     assert!(read("", &[("S3MOUNT_ALLOW", "all")]).args.mount.writing.allows(Allow::Delete));
+    let fsync = |variables: &[(&str, &str)]| read("", variables).args.mount.writing.fsync_publish;
+    assert!(fsync(&[]) && !fsync(&[("S3MOUNT_FSYNC_PUBLISH", "false")]));
     let parsed = read(" --allow-delete", &[("S3MOUNT_ALLOW", "write")]);
     assert!(parsed.args.mount.writing.allows(Allow::Delete));
 }
