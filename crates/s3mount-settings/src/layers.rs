@@ -1,6 +1,6 @@
 //! Settings in layers: a flag overrides the environment, the environment the file, the file the preset, and the
-//! preset the default (`docs/CONFIGURATION.md`). Called as mount-s3, the program has other defaults. What the lower layers set is added to the
-//! command line as flags, so that each setting is read, checked and explained in one way.
+//! preset the default (`docs/CONFIGURATION.md`). Called as mount-s3, the program has other defaults. What the lower layers
+//! set is added to the command line as flags, so that each setting is read, checked and explained in one way.
 
 pub(crate) mod effective;
 pub mod environment;

@@ -55,9 +55,9 @@ mount shows. `mknod` makes files. Uploads have a CRC-64/NVME. \
 parts is rounded to whole MiB, up to 64; `--max-threads` is at most 16.
 - **Names**: a prefix need not end with `/`. Access points have ARNs; those of several regions, Object Lambda and Outposts do \
 not.
-- **The rest**: a line of /etc/fstab can't have `x-systemd.automount`; the mount of a killed daemon stays until the next one, also with `--auto-unmount`; log files have names of \
-s3mount, and `-f` logs to standard error; /proc/mounts names the bucket; SIGUSR2 does not change the log; `--version` is \
-s3mount's.
+- **The rest**: a line of /etc/fstab can't have `x-systemd.automount`; the mount of a killed daemon stays until the next one, \
+also with `--auto-unmount`; log files have names of s3mount, and `-f` logs to standard error; /proc/mounts names the bucket; \
+SIGUSR2 does not change the log; `--version` is s3mount's.
 
 As `s3mount`, the flags of mount-s3 are these:";
 
