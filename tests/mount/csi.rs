@@ -1,6 +1,7 @@
 //! The CSI driver, called as Kubernetes calls it: `csi-sanity`, which is the interface's own test suite, and the life of
 //! volumes on a node.
 
+mod ending;
 mod targets;
 mod words;
 
@@ -228,6 +229,11 @@ impl Node {
         all.map(|entry| entry.expect("an entry").path()).collect()
     }
 
+    /// Checks that nothing of any volume is left, as soon as the daemons have ended.
+    pub(crate) fn check_empty(&self) {
+        wait_for("the end of all mounts", || self.mounts().is_empty() && self.holders().is_empty());
+    }
+
     /// The holders of all mounts: they name the folder where it is mounted.
     fn holders(&self) -> Vec<Pid> {
         processes_below(self.folder.path())
@@ -361,7 +367,7 @@ fn pods_share_a_mount_that_outlives_the_driver() {
     let holder = node.holders()[0];
     node.unpublish("v", "b").expect("gone");
     wait_for_end(holder);
-    assert_eq!((node.mounts(), node.holders()), (Vec::new(), Vec::new()));
+    node.check_empty();
     assert_eq!(node.server.stored(BUCKET, "new").map(|stored| stored.bytes()), Some(b"bytes".to_vec()));
 }
 
@@ -375,6 +381,7 @@ fn pods_with_other_credentials_share_nothing() {
     };
     let refused = node.publish(node.publishing("v", "driver")).expect_err("the store takes one key alone");
     assert!(refused.message().contains("s3://data/"), "{refused}");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     node.publish(with("secret", "a")).expect("the key of the Secret");
     node.publish(with("other", "b")).expect_err("another key, and no mount of another pod");
     assert_eq!(node.mounts().len(), 1);
@@ -386,7 +393,7 @@ fn pods_with_other_credentials_share_nothing() {
     node.publish(with("other", "a")).expect("the same volume");
     wait_for("the new key", || fs::read(node.target("a").join("there")).is_ok_and(|bytes| bytes == b"bytes"));
     node.unpublish("v", "a").expect("gone");
-    assert_eq!(node.mounts(), Vec::<PathBuf>::new());
+    node.check_empty();
 }
 
 #[test]
@@ -462,7 +469,7 @@ fn mounts_on_the_host_are_taken_over_by_a_new_driver() {
     drop(reader);
     assert_eq!(fs::read(node.target("a").join("there")).expect("it is mounted"), b"bytes");
     node.unpublish("v", "a").expect("gone");
-    assert_eq!(node.mounts(), Vec::<PathBuf>::new());
+    node.check_empty();
     drop(node);
     if Path::new(&container).exists() {
         wait_for("the end of the driver", || fs::remove_dir(&container).is_ok());

@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 
 use crate::csi::{Node, Publish, bucket, processes_below, texts};
 use crate::takeover::wait_for_end;
+use crate::world::wait_for;
 
 /// Steps of a life in `make test`.
 const STEPS: u64 = 60;
@@ -164,12 +165,13 @@ fn any_order_of_calls_and_kills_ends_in_order() {
         }
         published.iter().for_each(|of| check(&node, of));
         let mounts: BTreeSet<_> = published.iter().map(|of| (of.volume, of.pod / 2)).collect();
-        assert_eq!(node.mounts().len(), mounts.len(), "{published:?}");
+        wait_for("the end of unused mounts", || node.mounts().len() == mounts.len());
     }
     for of in &published {
         call(&mut node, of, Wish::Gone, None);
     }
-    assert_eq!((node.mounts(), processes_below(node.folder.path())), (Vec::new(), Vec::new()));
+    node.check_empty();
+    assert_eq!(processes_below(node.folder.path()), Vec::new());
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
     assert!(!table.contains(&node.folder.path().display().to_string()), "{table}");
 }

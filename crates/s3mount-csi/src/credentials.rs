@@ -123,6 +123,12 @@ pub(crate) fn read(attributes: &Texts, secrets: &Texts) -> Result<(Credentials, 
              leave the role out"
         )));
     }
+    if matches!(source, "driver" | "pod") && !secrets.is_empty() {
+        return Err(Status::invalid_argument(format!(
+            "the volume has a Secret, and authenticationSource {source} takes no keys from it; leave the Secret out, or \
+             set authenticationSource: secret"
+        )));
+    }
     match source {
         "driver" => Ok((Credentials::Driver, Given::default())),
         "secret" => of_secret(secrets),
@@ -134,6 +140,16 @@ pub(crate) fn read(attributes: &Texts, secrets: &Texts) -> Result<(Credentials, 
 }
 
 fn of_secret(secrets: &Texts) -> Result<(Credentials, Given), Status> {
+    for [name, other] in [KEY_ID, SECRET_KEY, SESSION_TOKEN] {
+        let value = |name: &str| secrets.get(name).map(|value| value.trim());
+        if let (Some(value), Some(second)) = (value(name), value(other))
+            && value != second
+        {
+            return Err(Status::invalid_argument(format!(
+                "the Secret of the volume has {name} and {other}, and these differ; leave one of them out"
+            )));
+        }
+    }
     let find = |names: [&str; 2]| names.iter().find_map(|name| secrets.get(*name)).map(|value| value.trim());
     let need = |names: [&str; 2]| {
         find(names).ok_or_else(|| {
@@ -239,6 +255,20 @@ mod tests {
         assert_ne!(of("a", "b"), of("a", "c"), "who knows only the name of a key shares nothing");
         assert!(of("a", "b").replace(&of("c", "d")));
         assert!(!Credentials::Driver.replace(&of("c", "d")));
+    }
+
+    #[test]
+    fn a_secret_that_contradicts_is_refused() {
+        let keys = [("key_id", "a"), ("access_key", "b")];
+        let with = |pairs: &[(&str, &str)]| texts(&[&keys[..], pairs].concat());
+        let refused = read(&Texts::new(), &with(&[("AWS_ACCESS_KEY_ID", "c")])).expect_err("two keys");
+        assert!(refused.message().contains("key_id and AWS_ACCESS_KEY_ID"), "{refused}");
+        assert!(read(&Texts::new(), &with(&[("AWS_ACCESS_KEY_ID", "a\n")])).is_ok());
+        for source in ["driver", "pod"] {
+            let attributes = texts(&[("authenticationSource", source)]);
+            let refused = read(&attributes, &with(&[])).expect_err("nobody takes the keys");
+            assert!(refused.message().contains("has a Secret"), "{refused}");
+        }
     }
 
     #[test]

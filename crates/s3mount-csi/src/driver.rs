@@ -1,11 +1,12 @@
 //! The driver: what it answers of itself, and one caller at a time for each volume.
 
 use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::mounts::{Mounts, NoRoom, Refusal};
 use crate::protocol::{
@@ -64,6 +65,25 @@ impl Driver {
         done.await.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| status(&error))
     }
 
+    /// Takes down mounts that no pod uses. A volume for which something else is done now has its turn later.
+    ///
+    /// # Errors
+    /// Those of reading the records.
+    pub(crate) async fn end_unused(self: &Arc<Self>) -> anyhow::Result<()> {
+        let driver = self.clone();
+        let unused = tokio::task::spawn_blocking(move || driver.mounts.unused()).await??;
+        for id in unused {
+            let turn = id.clone();
+            let ended = self.for_volume(&turn, move |driver| driver.mounts.end_unused(&id));
+            // A mount that does not answer keeps only its own volume.
+            match tokio::time::timeout(TURN_LIMIT, ended).await {
+                Ok(Err(status)) if status.code() != Code::Aborted => anyhow::bail!("{}", status.message()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn locks(&self) -> MutexGuard<'_, HashMap<String, Arc<sync::Mutex<()>>>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +114,17 @@ fn status(error: &anyhow::Error) -> Status {
     match error.downcast_ref::<Refused>() {
         Some(Refused::Unusable(_)) => return Status::invalid_argument(text),
         Some(Refused::NoBucket(_)) => return Status::not_found(text),
+        Some(Refused::Occupied(_)) => return Status::failed_precondition(text),
+        Some(Refused::Denied(_)) => return Status::permission_denied(text),
+        Some(Refused::NoCredentials(_)) => return Status::unauthenticated(text),
+        Some(Refused::Unreachable(_)) => return Status::unavailable(text),
+        Some(Refused::DiskFull(_)) => return Status::resource_exhausted(text),
         None => {}
+    }
+    let is_full =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    if error.chain().any(|cause| cause.downcast_ref().is_some_and(is_full)) {
+        return Status::resource_exhausted(text);
     }
     match error.downcast_ref::<NoRoom>() {
         Some(NoRoom::Full(_)) => Status::resource_exhausted(text),
@@ -109,4 +139,27 @@ pub(crate) fn need<'a>(value: &'a str, field: &str) -> Result<&'a str, Status> {
         return Err(Status::invalid_argument(format!("the field {field} is missing")));
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context as _;
+    use nix::errno::Errno;
+    use tonic::Code;
+
+    use super::status;
+    use crate::words::of_failure;
+
+    #[test]
+    fn a_full_disk_is_told_by_its_code() {
+        let full: io::Result<()> = Err(Errno::ENOSPC.into());
+        let error = full.context("cannot write the record").expect_err("a full disk");
+        assert_eq!(status(&error).code(), Code::ResourceExhausted);
+        let other = anyhow::Error::new(io::Error::from(Errno::EIO));
+        assert_eq!(status(&other).code(), Code::Internal);
+        let said = of_failure("cannot make the log: No space left on device (os error 28)");
+        assert_eq!(status(&said.expect("a cause").into()).code(), Code::ResourceExhausted);
+    }
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::unistd::geteuid;
 use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::memory;
 use s3mount_system::metrics_server;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,6 +46,9 @@ const COPY_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often the memory of the node is divided anew. A mount that begins to read waits so long for more than its floor.
 const DIVIDE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether mounts have ended that no pod uses.
+const END_PAUSE: Duration = Duration::from_secs(2);
 
 /// The flags of `s3mount csi`.
 #[derive(Clone, Debug, clap::Args)]
@@ -111,12 +115,15 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     let dir = std::path::absolute(&args.state_dir).context("cannot find the folder of --state-dir")?;
     let host = Host::new(args.on_host)?;
     let (programs, is_new) = Programs::install(&host, &dir)?;
+    memory::limit(Some(args.memory_limit))?;
     let node_memory = args
         .node_memory
         .map(|bytes| NodeMemory::new(bytes, args.memory_floor, args.memory_limit))
         .transpose()?;
     let mounts = Mounts::new(dir, host, programs, (args.memory_limit, node_memory))?;
-    mounts.tidy()?;
+    if let Err(error) = mounts.tidy() {
+        tracing::warn!("what a driver before this one has left stays: {error:#}");
+    }
     let defaults = Defaults { lends_credentials: args.lend_credentials };
     let driver = Arc::new(Driver::new(args.node_id.clone(), defaults, mounts));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -144,6 +151,7 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
             }
         }
     });
+    runtime.spawn(end_unused(driver.clone()));
     if args.node_memory.is_some() {
         runtime.spawn(divide(driver.clone()));
     }
@@ -175,6 +183,16 @@ async fn divide(driver: Arc<Driver>) {
         if let Ok(Err(error)) = divided.await {
             tracing::warn!("the memory of the node stays divided as it is: {error:#}");
         }
+    }
+}
+
+/// Takes down mounts that no pod uses, as long as the driver lives.
+async fn end_unused(driver: Arc<Driver>) {
+    loop {
+        if let Err(error) = driver.end_unused().await {
+            tracing::warn!("mounts that no pod uses stay: {error:#}");
+        }
+        tokio::time::sleep(END_PAUSE).await;
     }
 }
 

@@ -5,24 +5,24 @@
 //! that is killed between any two steps finds all that it has begun: a call that comes again goes on with it.
 
 mod asked;
+mod ending;
+mod holders;
 mod memory;
 mod record;
 mod refusal;
 mod targets;
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use s3mount_settings::flags::size::Size;
 use s3mount_system::mounts;
 
 use self::asked::Asked;
 pub(crate) use self::asked::{Answer, PATIENCE};
+use self::ending::Ends;
 pub(crate) use self::memory::{NoRoom, NodeMemory};
-use self::record::{Home, Record};
+use self::record::Record;
 pub(crate) use self::refusal::Refusal;
 use self::targets::{KIND, bind, detach, mount_at, prepare, remove_folder, unbind};
 use crate::credentials::{Credentials, Given};
@@ -33,15 +33,6 @@ use crate::volume::Volume;
 
 /// The folder of all mounts, below the driver's.
 const MOUNTS: &str = "mounts";
-
-/// How long the last daemon of a mount may take to publish what programs have written, before Kubernetes has to ask again.
-const END_LIMIT: Duration = Duration::from_secs(60);
-
-/// The same for a mount whose record is damaged: it is another volume's call that has to wait.
-const DAMAGED_LIMIT: Duration = Duration::from_secs(5);
-
-/// How often it is looked whether it has ended.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a daemon takes beside its --memory-limit, in its control group: a quarter for names and the kernel's memory for
 /// them, and this for itself.
@@ -59,6 +50,7 @@ pub(crate) struct Mounts {
     /// The memory that all mounts have together, if it is bounded.
     node_memory: Option<NodeMemory>,
     asked: Asked,
+    ends: Ends,
 }
 
 impl Mounts {
@@ -69,7 +61,15 @@ impl Mounts {
         (memory_limit, node_memory): (Size, Option<NodeMemory>),
     ) -> anyhow::Result<Self> {
         host.run(|| files::private_folder(&dir.join(MOUNTS)))?;
-        Ok(Self { dir, host, programs, memory_limit, node_memory, asked: Asked::default() })
+        Ok(Self {
+            dir,
+            host,
+            programs,
+            memory_limit,
+            node_memory,
+            asked: Asked::default(),
+            ends: Ends::default(),
+        })
     }
 
     /// Runs `s3mount volume` with `args`, and returns what it prints.
@@ -133,6 +133,10 @@ impl Mounts {
     ) -> anyhow::Result<(Record, bool)> {
         let (mounts, shown) = (self.dir.join(MOUNTS), target.display());
         let mut records = Record::all(&mounts)?;
+        // A mount that ends is nobody's any more.
+        for ended in records.extract_if(.., |record| record.home().ending().is_some()) {
+            ended.remove(target)?;
+        }
         if let Some(record) = records.extract_if(.., |record| record.has(target)).next() {
             if let Some(before) = record.is_read_only(target).filter(|before| *before != is_read_only) {
                 return Err(Refusal::AlreadyThere(format!(
@@ -150,7 +154,11 @@ impl Mounts {
         }
         prepare(target)?;
         let shared = records.into_iter().find(|record| record.volume() == volume);
-        let record = shared.map_or_else(|| Record::new(&mounts, volume), Ok)?;
+        let new = || {
+            let _alone = self.ends.alone();
+            Record::new(&mounts, volume)
+        };
+        let record = shared.map_or_else(new, Ok)?;
         record.add(target, is_read_only)?;
         Ok((record, true))
     }
@@ -227,76 +235,91 @@ impl Mounts {
                 .into()),
                 // A driver that was killed may have left a mount that no record knows.
                 (None, None) => unbind(target).and_then(|()| remove_folder(target)),
-            }?;
-            self.take_down_damaged()
+            }
         })
     }
 
     fn unpublish_from(&self, record: &Record, target: &Path) -> anyhow::Result<()> {
         unbind(target)?;
-        if record.targets()?.iter().all(|other| other == target) {
-            self.take_down(record.home(), &record.volume().source, END_LIMIT)?;
+        if targets_of(record)?.iter().all(|other| other == target) {
+            self.give_memory_back(record);
+            self.ends.end(record, &self.asked, &self.programs)?;
         }
-        // The record of the last target is gone with that of the mount.
+        // The record of the last target is gone with that of the mount, if this has ended.
         record.remove(target)?;
         remove_folder(target)
     }
 
-    /// Ends the mount of `source` that nobody uses, and removes what is left of it once its daemon has published everything.
-    fn take_down(&self, home: &Home, source: &str, limit: Duration) -> anyhow::Result<()> {
-        let folder = home.folder();
-        if mount_at(&folder)?.is_some() {
-            self.programs.umount(&folder)?;
+    /// Takes from a mount that no pod uses what it has beyond its floor.
+    fn give_memory_back(&self, record: &Record) {
+        if let Some(memory) = &self.node_memory
+            && mount_at(&record.folder()).is_ok_and(|mount| mount.is_some())
+        {
+            let (_, floor) = memory.limits(record.volume());
+            self.asked.set_memory(&record.folder(), floor);
         }
-        let deadline = Instant::now() + limit;
-        while has_daemon(&folder)? {
-            ensure!(
-                Instant::now() < deadline,
-                "the daemon of {source} still writes to the bucket what programs have left"
-            );
-            std::thread::sleep(PAUSE);
-        }
-        Group::remove(home.name());
-        home.delete()
     }
 
-    /// Takes down the mounts whose records can't be read, as soon as nobody is shown them any more.
-    fn take_down_damaged(&self) -> anyhow::Result<()> {
-        for home in record::damaged(&self.dir.join(MOUNTS))? {
-            let folder = home.folder();
-            let is_shown = mount_at(&folder)?.is_some_and(|mount| !mounts::others_of(&mount).is_empty());
-            let shown = folder.display();
-            if is_shown {
-                tracing::warn!(
-                    "the record of the mount at {shown} can't be read; it stays until its pods are gone"
-                );
-            } else if let Err(error) = self.take_down(&home, &format!("the mount at {shown}"), DAMAGED_LIMIT)
-            {
-                tracing::warn!(
-                    "cannot take down the mount at {shown}, whose record can't be read: {error:#}"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts in order what was left by a driver that was killed, or before the machine was started.
+    /// Puts in order what was left by a driver that was killed, or before the machine was started, as far as that takes no
+    /// time. The rest is among the [`unused`](Self::unused).
     ///
     /// # Errors
-    /// Those of reading the records. A mount that can't be taken down is told in the log.
+    /// Those of reading the records. What can't be removed is told in the log.
     pub(crate) fn tidy(&self) -> anyhow::Result<()> {
         self.host.run(|| {
-            for record in Record::all(&self.dir.join(MOUNTS))? {
-                let is_unused = record.targets()?.is_empty() || record.is_of_another_boot();
-                let source = &record.volume().source;
-                if is_unused && let Err(error) = self.take_down(record.home(), source, END_LIMIT) {
-                    tracing::warn!(
-                        mount = record.name(),
-                        "cannot take down a mount that no pod uses: {error:#}"
-                    );
+            let mounts = self.dir.join(MOUNTS);
+            files::sweep(&self.dir);
+            record::sweep(&mounts);
+            for record in Record::all(&mounts)? {
+                // Who is called for a pod has to know it.
+                targets_of(&record)?;
+                if record.is_of_another_boot()
+                    && let Err(error) = self.ends.finish(record.home())
+                {
+                    let mount = record.name();
+                    tracing::warn!(mount, "cannot remove what is left of a mount: {error:#}");
                 }
             }
-            self.take_down_damaged()
+            Ok(())
+        })
+    }
+
+    /// The volumes, and the names of damaged records, of which [`end_unused`](Self::end_unused) takes down mounts.
+    ///
+    /// # Errors
+    /// Those of reading the records.
+    pub(crate) fn unused(&self) -> anyhow::Result<Vec<String>> {
+        self.host.run(|| {
+            let mounts = self.dir.join(MOUNTS);
+            let damaged = record::damaged(&mounts)?;
+            let mut unused: Vec<_> = damaged.iter().map(|home| home.name().to_owned()).collect();
+            for record in Record::all(&mounts)? {
+                if is_unused(&record)? {
+                    unused.push(record.volume().id.clone());
+                }
+            }
+            unused.dedup();
+            Ok(unused)
+        })
+    }
+
+    /// Takes down the mounts of a volume, or of a damaged record, that no pod uses, as far as that takes no time. What goes
+    /// wrong is told in the log. Whoever calls has the volume to himself.
+    ///
+    /// # Errors
+    /// Those of reading the records.
+    pub(crate) fn end_unused(&self, id_or_name: &str) -> anyhow::Result<()> {
+        self.host.run(|| {
+            let mounts = self.dir.join(MOUNTS);
+            for record in Record::all(&mounts)? {
+                if record.volume().id == id_or_name && is_unused(&record)? {
+                    self.ends.go_on(&record, &self.asked, &self.programs);
+                }
+            }
+            for home in record::damaged(&mounts)?.iter().filter(|home| home.name() == id_or_name) {
+                self.ends.go_on_damaged(home, &self.programs);
+            }
+            Ok(())
         })
     }
 
@@ -329,7 +352,8 @@ impl Mounts {
     /// Those of reading the records.
     pub(crate) fn metrics(&self) -> anyhow::Result<Vec<Shown>> {
         self.host.run(|| {
-            let records = Record::all(&self.dir.join(MOUNTS))?;
+            let mut records = Record::all(&self.dir.join(MOUNTS))?;
+            records.retain(|record| record.home().ending().is_none());
             let ask = |record: Record| {
                 let metrics = self.asked.metrics(&record.folder());
                 let Volume { id, source, .. } = record.volume();
@@ -400,15 +424,16 @@ pub(crate) struct Shown {
     pub(crate) metrics: Option<String>,
 }
 
-/// Whether a process serves the mount at `folder`, or keeps it, or publishes what was written there: it names the folder
-/// among its arguments.
-fn has_daemon(folder: &Path) -> anyhow::Result<bool> {
-    let processes = fs::read_dir("/proc").context("cannot see the processes")?.flatten();
-    let serves = |process: fs::DirEntry| {
-        let Ok(line) = fs::read(process.path().join("cmdline")) else { return false };
-        let mut words = line.split(|byte| *byte == 0);
-        words.next().is_some_and(|program| program.ends_with(b"s3mount"))
-            && words.any(|word| word == folder.as_os_str().as_bytes())
-    };
-    Ok(processes.into_iter().any(serves))
+/// The targets of a mount. Those whose files are damaged are found among the kernel's mounts, and noted anew.
+fn targets_of(record: &Record) -> anyhow::Result<Vec<PathBuf>> {
+    if let Some(mount) = mount_at(&record.folder())? {
+        let shown: Vec<_> = mounts::others_of(&mount).into_iter().map(|other| other.dir).collect();
+        record.restore(&shown)?;
+    }
+    record.targets()
+}
+
+/// Whether no pod uses a mount, or is about to.
+fn is_unused(record: &Record) -> anyhow::Result<bool> {
+    Ok(record.home().ending().is_some() || targets_of(record)?.is_empty())
 }

@@ -1,5 +1,6 @@
 //! The calls by which a node shows a volume to a pod, and takes it away.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -93,6 +94,9 @@ fn plain(path: &str) -> PathBuf {
 /// The folder at which a pod finds its volume.
 fn target(path: &str) -> Result<PathBuf, Status> {
     let path = plain(need(path, "target_path")?);
+    if path.as_os_str().as_bytes().contains(&0) {
+        return Err(Status::invalid_argument("the target path has a zero byte, which no path has"));
+    }
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     if path.is_absolute() && path.components().all(is_plain) && path.file_name().is_some() {
         return Ok(path);

@@ -99,8 +99,6 @@ impl Programs {
         (credentials, dir): (&Credentials, &Path),
         group: Option<&Group>,
     ) -> anyhow::Result<()> {
-        // Each daemon, and each that could not mount, leaves one.
-        logs::tidy(&self.logs);
         let mut command = Command::new(&self.path);
         command.arg(source).arg(folder).args(flags).args(["--allow-other", "--keep-alive"]);
         command.arg("--log-directory").arg(&self.logs);
@@ -112,7 +110,10 @@ impl Programs {
         if let Some(group) = group {
             group.join(&mut command).context("cannot join the control group of the volume")?;
         }
-        run_for_volume(&mut command).map(drop)
+        let mounted = run_for_volume(&mut command).map(drop);
+        // Each daemon, and each that could not mount, leaves one.
+        logs::tidy(&self.logs);
+        mounted
     }
 
     /// Unmounts `folder`. Returns when the mount is gone.
@@ -142,7 +143,7 @@ impl Programs {
         (credentials, given): (&Credentials, &Given),
         dir: &Path,
     ) -> anyhow::Result<String> {
-        let folder = tempfile::tempdir_in(dir).context("cannot make a folder for credentials")?;
+        let folder = files::temporary_folder(dir).context("cannot make a folder for credentials")?;
         for (name, text) in given.files(folder.path()) {
             files::write(&folder.path().join(name), text.as_bytes())?;
         }

@@ -44,6 +44,16 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
+    /// Whether pods may write to it.
+    pub(crate) fn is_written(&self) -> bool {
+        self.flags.iter().any(|flag| flag.starts_with("--allow"))
+    }
+
+    /// Whether what programs have closed may be in the bucket only later.
+    pub(crate) fn delays_writes(&self) -> bool {
+        self.flags.iter().any(|flag| flag.starts_with("--append-delay") || flag.starts_with("--write-behind"))
+    }
+
     /// What distinguishes this volume from one that is asked for `now`, in words of who describes volumes. Credentials that
     /// may replace these do not.
     pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
@@ -93,10 +103,18 @@ pub(crate) fn mounted(capability: Option<&VolumeCapability>) -> Result<(Mode, &M
     let mount = capability.mount.as_ref();
     let mount = mount
         .ok_or_else(|| Status::invalid_argument("the access type of the volume capability is missing"))?;
-    let mode = capability.access_mode.map_or(Mode::Unknown, |mode| mode.mode());
-    if mode == Mode::Unknown {
-        return Err(Status::invalid_argument("the access mode of the volume capability is missing"));
-    }
+    let number = capability.access_mode.map_or(Mode::Unknown.into(), |mode| mode.mode);
+    let mode = match Mode::try_from(number) {
+        Ok(Mode::Unknown) => {
+            return Err(Status::invalid_argument("the access mode of the volume capability is missing"));
+        }
+        Ok(mode) => mode,
+        Err(_) => {
+            return Err(Status::invalid_argument(format!(
+                "the access mode {number} of the volume capability is none that this driver knows"
+            )));
+        }
+    };
     Ok((mode, mount))
 }
 

@@ -10,12 +10,29 @@ pub(crate) enum Refused {
     Unusable(String),
     /// The bucket is not there.
     NoBucket(String),
+    /// The prefix of a new volume has objects of others.
+    Occupied(String),
+    /// The store, or STS, refuses whoever has these credentials.
+    Denied(String),
+    /// There are no credentials, or none that count.
+    NoCredentials(String),
+    /// The store can't be reached, or fails.
+    Unreachable(String),
+    /// A disk of the node is full.
+    DiskFull(String),
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unusable(text) | Self::NoBucket(text)) = self;
-        f.write_str(text)
+        match self {
+            Self::Unusable(text)
+            | Self::NoBucket(text)
+            | Self::Occupied(text)
+            | Self::Denied(text)
+            | Self::NoCredentials(text)
+            | Self::Unreachable(text)
+            | Self::DiskFull(text) => f.write_str(text),
+        }
     }
 }
 
@@ -52,10 +69,22 @@ pub(crate) fn of_failure(said: &str) -> Result<Refused, String> {
     if said.lines().any(is_of_flag) || said.contains("is not the name of a bucket") {
         return Ok(Refused::Unusable(text));
     }
-    if said.contains("bucket \"") && said.contains("\" does not exist at ") {
-        return Ok(Refused::NoBucket(text));
+    let is = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    if said.contains("bucket \"") && is(&["\" does not exist at "]) {
+        Ok(Refused::NoBucket(text))
+    } else if is(&["is no volume of the driver"]) {
+        Ok(Refused::Occupied(text))
+    } else if is(&[" refuses access to ", "STS does not give "]) {
+        Ok(Refused::Denied(text))
+    } else if is(&[" does not accept the credentials ", "no credentials for bucket "]) {
+        Ok(Refused::NoCredentials(text))
+    } else if is(&["cannot reach "]) || is(&[" does not serve bucket "]) && is(&[": Server", ": Throttled"]) {
+        Ok(Refused::Unreachable(text))
+    } else if is(&["No space left on device", "Disk quota exceeded"]) {
+        Ok(Refused::DiskFull(text))
+    } else {
+        Err(text)
     }
-    Err(text)
 }
 
 /// The same text without dashes before options, and with remedies that a volume has.
@@ -115,6 +144,18 @@ mod tests {
         assert!(
             matches!(small, Ok(Refused::Unusable(text)) if text.ends_with("option part-size 1B is too small"))
         );
+        type Refusing = fn(String) -> Refused;
+        for (said, kind) in [
+            ("s3://b/p/ has objects, and is no volume of the driver", Refused::Occupied as Refusing),
+            ("http://s refuses access to bucket \"b\" (AccessDenied: no)", Refused::Denied),
+            ("no credentials for bucket \"b\": STS does not give arn:r (AccessDenied)", Refused::Denied),
+            ("http://s does not accept the credentials for bucket \"b\"", Refused::NoCredentials),
+            ("no credentials for bucket \"b\"", Refused::NoCredentials),
+            ("cannot reach http://s for bucket \"b\"", Refused::Unreachable),
+            ("http://s does not serve bucket \"b\": HeadBucket: Server, status 500", Refused::Unreachable),
+        ] {
+            assert_eq!(of_failure(said), Ok(kind(said.to_owned())));
+        }
         assert_eq!(of_failure("the network is away"), Err("the network is away".to_owned()));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use s3mount_bucket::WritableBucket;
@@ -118,7 +118,36 @@ impl Volume {
             .context("the volume's marker has another capacity")
     }
 
+    /// Whether somebody has put an object below the prefix. A marker is none.
+    async fn has_objects(&self) -> anyhow::Result<bool> {
+        let mut request =
+            ListObjects { prefix: self.prefix.clone(), max_keys: Some(2), ..ListObjects::default() };
+        loop {
+            let page = self.bucket.list(&request).await.map_err(|error| self.explained(error))?;
+            if page.objects.iter().any(|object| object.key != self.prefix) {
+                return Ok(true);
+            }
+            match page.next {
+                Some(next) => request.continuation = Some(next),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// Makes the volume, unless it is there. Where there are objects and no marker, others have made them: they would be
+    /// deleted with the volume.
     async fn create(&self, capacity: u64) -> anyhow::Result<u64> {
+        if let Some(there) = self.capacity().await? {
+            return Ok(there);
+        }
+        // Another call may have made it before, and a program may have written to it.
+        if self.has_objects().await? && self.capacity().await?.is_none() {
+            bail!(
+                "{:?} has objects, and is no volume of the driver: they would be deleted with it; name another prefix, or \
+                 move them away, or mount them as a volume that is there",
+                self.prefix
+            );
+        }
         let metadata = UserMetadata::from([(CAPACITY.to_owned(), capacity.to_string())]);
         let object = NewObject { metadata, ..NewObject::default() };
         let put = self.bucket.put(&self.prefix, &Body::new([]), &object, Some(&Condition::Absent)).await;

@@ -12,7 +12,6 @@ use tonic::Code;
 
 use super::{Node, Publish, bucket};
 use crate::takeover::wait_for_end;
-use crate::world::wait_for;
 
 /// A bind mount of `from`, which no driver knows.
 fn bind(from: &Path, to: &Path) {
@@ -23,11 +22,6 @@ fn bind(from: &Path, to: &Path) {
 
 fn is_mounted(node: &Node, pod: &str) -> bool {
     fs::read(node.target(pod).join("there")).is_ok_and(|bytes| bytes == b"bytes")
-}
-
-/// Nothing of any volume is left.
-fn check_empty(node: &Node) {
-    assert_eq!((node.mounts(), node.holders()), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -46,7 +40,7 @@ fn a_place_that_is_no_empty_folder_is_refused_and_left_alone() {
         let refused = node.publish(node.publishing("v", pod)).expect_err("no place for a volume");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         assert!(refused.message().contains(why), "{refused}");
-        check_empty(&node);
+        node.check_empty();
         node.unpublish("v", pod).expect("nothing is there");
     }
     assert_eq!(fs::read(node.target("file")).expect("it stays"), b"mine");
@@ -72,7 +66,7 @@ fn a_volume_goes_also_if_its_folder_can_not() {
         node.unpublish("v", "a").expect("gone");
     }
     wait_for_end(holder);
-    check_empty(&node);
+    node.check_empty();
     assert_eq!(fs::read(node.target("a").join("mine")).expect("it stays"), b"mine");
     let log = fs::read_to_string(node.folder.path().join("driver.log")).expect("a log");
     assert!(log.contains("what is at its place stays"), "{log}");
@@ -96,8 +90,7 @@ fn a_volume_is_not_taken_away_by_the_name_of_another() {
         Publish { target_path: format!("{}/", node.target("a").display()), ..node.publishing("v", "a") };
     node.publish(slash).expect("the same folder");
     node.unpublish("v", "a").expect("gone");
-    wait_for("the end of the mount", || node.holders().is_empty());
-    check_empty(&node);
+    node.check_empty();
 }
 
 #[test]
@@ -158,8 +151,7 @@ fn a_mount_with_a_damaged_record_goes_with_its_last_pod() {
     node.start_anew(env!("CARGO_BIN_EXE_s3mount"));
     assert!(is_mounted(&node, "b"), "a pod has it");
     node.unpublish("v", "b").expect("gone");
-    wait_for("the end of the mount", || node.holders().is_empty());
-    check_empty(&node);
+    node.check_empty();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use prost::Message;
 use s3mount_testkit::TestS3;
 use tonic::{Code, Status};
 
-use super::{Capability, Empty, Node, Publish, Texts, bucket, texts};
+use super::{Capability, Empty, Mode, Node, Publish, Texts, bucket, texts};
 
 #[derive(Clone, PartialEq, Message)]
 struct Create {
@@ -47,7 +47,7 @@ fn check(refused: Result<(), Status>, code: Code, word: &str) {
 
 #[test]
 fn a_volume_that_can_not_be_is_told_in_its_words() {
-    let node = Node::new(bucket(), &[]);
+    let node = Node::new(bucket().object("data", "full/object", b"bytes".to_vec()), &[]);
     let with = |pairs: &[(&str, &str)]| Publish { context: texts(pairs), ..node.publishing("v", "a") };
     let publish = |pairs: &[(&str, &str)]| node.publish(with(pairs));
     check(
@@ -65,19 +65,30 @@ fn a_volume_that_can_not_be_is_told_in_its_words() {
     ] {
         check(node.publish(node.publishing_with("v", "a", &[option])), Code::InvalidArgument, word);
     }
+    let unreachable = node.publishing_with("v", "a", &["endpoint-url=http://127.0.0.1:1"]);
+    check(node.publish(unreachable), Code::Unavailable, "cannot reach http://127.0.0.1:1");
+    let mut odd = node.publishing("v", "a");
+    odd.capability.as_mut().expect("a capability").mode = Some(Mode { mode: 99 });
+    check(node.publish(odd), Code::InvalidArgument, "the access mode 99");
+    let odd = Publish { target_path: "/a\0".to_owned(), ..node.publishing("v", "a") };
+    check(node.publish(odd), Code::InvalidArgument, "zero byte");
     assert!(node.mounts().is_empty() && !node.target("a").exists());
-    let create = |bucket: &str, mutable: Texts| {
+    let create_named = |name: &str, bucket: &str, mutable: Texts| {
         let call = Create {
-            name: "pvc-1".to_owned(),
+            name: name.to_owned(),
             capabilities: node.publishing("v", "a").capability.into_iter().collect(),
             parameters: texts(&[("bucket", bucket)]),
             mutable,
         };
         node.call("Controller", "CreateVolume", call).map(|Empty {}| ())
     };
+    let create = |bucket: &str, mutable: Texts| create_named("pvc-1", bucket, mutable);
     check(create("no-such-bucket", Texts::new()), Code::NotFound, "does not exist");
     check(create("data", texts(&[("size", "1")])), Code::InvalidArgument, "mutable parameter \"size\"");
     create("data", Texts::new()).expect("made");
+    create("data", Texts::new()).expect("it is there");
+    // Objects of others would be deleted with the volume.
+    check(create_named("full", "data", Texts::new()), Code::FailedPrecondition, "\"full/\" has objects");
     let validate = |id: &str, context: &[(&str, &str)]| {
         let call = Validate {
             id: id.to_owned(),
@@ -100,6 +111,7 @@ fn a_volume_that_can_not_be_is_told_in_its_words() {
         let call = Delete { id: id.to_owned() };
         node.call("Controller", "DeleteVolume", call).map(|Empty {}| ()).expect("nothing is left");
     }
+    assert_eq!(node.server.keys("data"), ["full/object", "there"]);
 }
 
 /// Kubernetes shows the difference to who has changed a volume that pods use.

@@ -22,6 +22,11 @@ const METRICS_PATIENCE: Duration = Duration::from_secs(5);
 /// A mount's own page of metrics.
 const METRICS: &str = ".s3mount/metrics";
 
+/// The metrics of files that are being written, of open files, and of uploads that are under way.
+const DRAFTS: &str = "s3mount_drafts";
+const OPEN_FILES: &str = "s3mount_open_files";
+const UPLOADS: &str = "s3mount_uploads_in_flight";
+
 /// How long a mount may take to say how much memory it has: all of them are asked each second.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -93,6 +98,17 @@ impl Asked {
     /// The metrics of the mount at `folder`, as text of Prometheus, if it answers.
     pub(crate) fn metrics(&self, folder: &Path) -> Option<String> {
         self.ask(folder, METRICS_PATIENCE, |folder| fs::read_to_string(folder.join(METRICS)))?.ok()
+    }
+
+    /// Whether the mount at `folder` may have something that is not in the bucket. It keeps files for a while that were
+    /// closed, and are in the bucket, unless it `delays` that. One that does not answer may have anything.
+    pub(crate) fn may_have_unwritten(&self, folder: &Path, delays: bool) -> bool {
+        let Some(page) = self.metrics(folder) else { return true };
+        let is_zero = |name: &str| {
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok();
+            page.lines().find_map(value) == Some(0)
+        };
+        !is_zero(DRAFTS) && (delays || !is_zero(OPEN_FILES) || !is_zero(UPLOADS))
     }
 
     /// What the mount at `folder` says of its memory. It says nothing while it has something else to answer: that may be

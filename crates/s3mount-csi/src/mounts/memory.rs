@@ -113,7 +113,7 @@ impl NodeMemory {
     pub(super) fn limits(&self, volume: &Volume) -> (u64, u64) {
         let ceiling = volume.memory_bytes.unwrap_or(self.bytes);
         let (part, of) = FOR_WRITES;
-        let is_written = volume.flags.iter().any(|flag| flag.starts_with("--allow"));
+        let is_written = volume.is_written();
         let floor = if is_written { self.floor + self.floor / of * part } else { self.floor };
         // A floor that the limit can have.
         let above = ceiling.saturating_sub(floor) / STEP * STEP;

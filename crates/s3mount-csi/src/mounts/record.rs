@@ -1,11 +1,12 @@
 //! What the driver keeps of a mount on the disk: one folder for each.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -32,11 +33,23 @@ const WRITABLE: &[u8] = b"writable";
 /// Where the bucket is mounted.
 const FOLDER: &str = "data";
 
+/// The file of a mount that ends.
+const ENDING: &str = "ending.json";
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     volume: Volume,
     /// When the machine was started: no mount is older.
     boot: String,
+}
+
+/// What is known of a mount that no pod uses any more, from before it was unmounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ending {
+    /// The minor number of its device, if it was mounted.
+    pub(super) device: Option<u64>,
+    /// Whether files were being written, or may have been.
+    pub(super) is_written: bool,
 }
 
 /// The folder of a mount.
@@ -59,21 +72,37 @@ pub(crate) fn damaged(mounts: &Path) -> anyhow::Result<Vec<Home>> {
 }
 
 /// The folders of all mounts, with their records as far as these can be read.
-fn read_all(mounts: &Path) -> anyhow::Result<Vec<(Home, serde_json::Result<Written>)>> {
+fn read_all(mounts: &Path) -> anyhow::Result<Vec<(Home, anyhow::Result<Written>)>> {
     let failed = || format!("cannot list the folder {}", mounts.display());
     let mut found = Vec::new();
     for entry in fs::read_dir(mounts).with_context(failed)? {
         let dir = entry.with_context(failed)?.path();
         let path = dir.join(RECORD);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
+        let written = match files::read(&path) {
+            Ok(Some(text)) => serde_json::from_slice(&text).map_err(anyhow::Error::from),
+            Ok(None) => Err(anyhow!("{} is no file", path.display())),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        found.push((Home { dir, name }, serde_json::from_slice(&text)));
+        found.push((Home { dir, name }, written));
     }
     Ok(found)
+}
+
+/// Removes what a driver that was killed has left in the folder of all mounts: files that were being written, and folders of
+/// mounts that it had only begun.
+pub(super) fn sweep(mounts: &Path) {
+    for home in fs::read_dir(mounts).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if home.is_symlink() {
+            continue;
+        }
+        for folder in ["", PODS, LOST, VIEWS] {
+            files::sweep(&home.join(folder));
+        }
+        // It fails for all but an empty folder.
+        let _ = fs::remove_dir(home);
+    }
 }
 
 impl Home {
@@ -85,6 +114,21 @@ impl Home {
     /// Where the bucket is mounted.
     pub(crate) fn folder(&self) -> PathBuf {
         self.dir.join(FOLDER)
+    }
+
+    /// What is known of the mount if it ends.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        let text = match files::read(&self.dir.join(ENDING)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            text => text.ok().flatten(),
+        };
+        let noted = text.and_then(|text| serde_json::from_slice(&text).ok());
+        Some(noted.unwrap_or(Ending { device: None, is_written: true }))
+    }
+
+    /// Notes that the mount ends.
+    pub(super) fn note_ending(&self, ending: Ending) -> anyhow::Result<()> {
+        files::write(&self.dir.join(ENDING), &serde_json::to_vec(&ending)?)
     }
 
     /// Removes the record, and all files of the mount. Nothing is mounted any more.
@@ -101,12 +145,18 @@ impl Home {
             if entry.file_name() == RECORD {
                 continue;
             }
-            let is_folder = entry.file_type().with_context(failed)?.is_dir();
-            let path = entry.path();
-            if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.with_context(failed)?;
+            remove(&entry.path()).with_context(failed)?;
         }
-        fs::remove_file(self.dir.join(RECORD)).with_context(failed)?;
+        remove(&self.dir.join(RECORD)).with_context(failed)?;
         fs::remove_dir(&self.dir).with_context(failed)
+    }
+}
+
+/// Removes a file, or a folder with all that is in it.
+fn remove(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata()?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
     }
 }
 
@@ -122,15 +172,17 @@ impl Record {
         let home = Home { dir: mounts.join(&name), name };
         let record = Self { home, written: Written { volume: volume.clone(), boot: boot()? } };
         files::private_folder(record.dir())?;
-        record.write()?;
+        record.write().inspect_err(|_| {
+            // It fails if a killed driver has left something there.
+            let _ = fs::remove_dir(record.dir());
+        })?;
         Ok(record)
     }
 
     /// The records of all mounts, but for those that are damaged.
     pub(crate) fn all(mounts: &Path) -> anyhow::Result<Vec<Self>> {
-        let of = |(home, written): (Home, serde_json::Result<Written>)| {
-            Some(Self { home, written: written.ok()? })
-        };
+        let of =
+            |(home, written): (Home, anyhow::Result<Written>)| Some(Self { home, written: written.ok()? });
         Ok(read_all(mounts)?.into_iter().filter_map(of).collect())
     }
 
@@ -186,8 +238,7 @@ impl Record {
 
     /// The file of `target` in `folder`.
     fn of_target(&self, folder: &str, target: &Path) -> PathBuf {
-        let name = format!("{:x}", Sha256::digest(target.as_os_str().as_bytes()));
-        self.dir().join(folder).join(name)
+        self.dir().join(folder).join(name_of(target))
     }
 
     /// Whether the volume is at `target`, or was to be.
@@ -210,8 +261,19 @@ impl Record {
 
     /// Whether the pod of `target` only reads. `None` if a driver has noted the target that did not note this.
     pub(crate) fn is_read_only(&self, target: &Path) -> Option<bool> {
-        let view = fs::read(self.of_target(VIEWS, target)).ok()?;
+        let view = files::read(&self.of_target(VIEWS, target)).ok()??;
         [READ_ONLY, WRITABLE].contains(&view.as_slice()).then_some(view == READ_ONLY)
+    }
+
+    /// Notes those of `shown` anew that the record has had as targets, and whose files are damaged.
+    pub(crate) fn restore(&self, shown: &[PathBuf]) -> anyhow::Result<()> {
+        let targets = self.targets()?;
+        let had = |target: &Path| [PODS, LOST, VIEWS].iter().any(|of| self.of_target(of, target).exists());
+        for target in shown.iter().filter(|target| !targets.contains(target) && had(target)) {
+            tracing::warn!(mount = self.name(), target = %target.display(), "the file of a pod was damaged; it is made anew");
+            self.note(PODS, target, target.as_os_str().as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Notes that the mount which `target` shows has ended for good.
@@ -247,16 +309,20 @@ impl Record {
         };
         for entry in entries {
             let entry = entry.with_context(failed)?;
-            // Files that were being written have other names.
-            if entry.file_name().len() == 64 {
-                let target = fs::read(entry.path()).with_context(failed)?;
-                if !target.is_empty() {
-                    targets.push(PathBuf::from(std::ffi::OsStr::from_bytes(&target)));
-                }
+            let Some(target) = files::read(&entry.path()).with_context(failed)? else { continue };
+            let target = PathBuf::from(OsStr::from_bytes(&target));
+            // Files that were being written have other names, and so have those that are damaged.
+            if entry.file_name() == OsStr::new(&name_of(&target)) {
+                targets.push(target);
             }
         }
         Ok(targets)
     }
+}
+
+/// The name of the files of a target.
+fn name_of(target: &Path) -> String {
+    format!("{:x}", Sha256::digest(target.as_os_str().as_bytes()))
 }
 
 /// What the names of all mounts of a volume begin with.
