@@ -41,6 +41,10 @@ impl Place {
 
     /// Runs a command line. `DIR` in it is the folder to mount at, and `TEMP` another folder.
     fn run(&self, line: &str) -> Output {
+        run_with_timeout(&mut self.command(line), LIMIT).expect("an end")
+    }
+
+    fn command(&self, line: &str) -> Command {
         let temp = self.folder.path().display().to_string();
         let mut words =
             line.split(' ').map(|word| word.replace("DIR", &format!("{temp}/mnt")).replace("TEMP", &temp));
@@ -52,7 +56,7 @@ impl Place {
             .env("XDG_STATE_HOME", temp);
         command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
         command.env("AWS_ENDPOINT_URL_S3", self.server.endpoint());
-        run_with_timeout(&mut command, LIMIT).expect("an end")
+        command
     }
 
     /// Mounts by a command line, which says that `what` is mounted.
@@ -113,6 +117,26 @@ fn command_lines_of_its_pages_mount() {
     }
 }
 
+/// The log names flags of s3mount, which this command line refuses.
+#[test]
+fn the_log_says_how_to_give_the_flags_that_it_names() {
+    let place = Place::new();
+    let line = "mount-s3 amzn-s3-demo-bucket DIR --log-directory TEMP/log";
+    place.mount(line, &format!("bucket {BUCKET}"));
+    symlink("f", place.dir().join("link")).expect_err("links need a flag");
+    place.unmount();
+    let log = fs::read_dir(place.folder.path().join("log")).expect("a folder").next().expect("a log");
+    let log = fs::read_to_string(log.expect("a file").path()).expect("text");
+    let told = log.find("S3MOUNT_KEEP_ATTRIBUTES=true for --keep-attributes");
+    let named = log.find("links need --keep-attributes");
+    assert!(told.is_some() && named.is_some() && told < named, "{log}");
+    // That way works.
+    let mount = run_with_timeout(place.command(line).env("S3MOUNT_KEEP_ATTRIBUTES", "true"), LIMIT);
+    assert!(mount.expect("an end").status.success());
+    symlink("f", place.dir().join("link")).expect("a link");
+    place.unmount();
+}
+
 #[test]
 fn command_lines_that_cannot_be_honoured_say_why() {
     let place = Place::new();
@@ -134,6 +158,9 @@ fn command_lines_that_cannot_be_honoured_say_why() {
     }
     let output = place.run("mount-s3 --version");
     assert!(output.stdout.starts_with(b"mount-s3 "), "{output:?}");
+    // Its message names a flag.
+    let output = place.run("mount-s3 amzn-s3-demo-bucket DIR --ca-bundle /no/such.pem");
+    assert!(said(&output).contains("messages name the flags of s3mount"), "{}", said(&output));
 }
 
 #[test]

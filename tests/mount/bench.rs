@@ -117,5 +117,5 @@ fn tune_names_flags_or_says_that_none_are_needed() {
     assert!(said.contains("\nUse --part-size ") || said.contains("no flags are needed"), "{said}");
     server.put(BUCKET, "small/a", "text");
     let (is_good, said) = run(&server, &["tune", "data/small"], &temporary);
-    assert!(is_good && said.contains("All are small"), "{said}");
+    assert!(is_good && said.contains("All are small") && said.contains("--preset small-files"), "{said}");
 }

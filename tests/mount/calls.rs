@@ -100,6 +100,7 @@ fn each_call_returns_what_the_table_says() {
     let expected: BTreeMap<_, _> =
         RETURNS.into_iter().chain(rest).map(|(name, said)| (name.to_owned(), said.to_owned())).collect();
     assert_eq!(said, expected);
+    wait_for("the log", || world.mount.stderr().contains("hard links can't be made"));
     let stored = |key: &str| world.server.stored(BUCKET, key).map(|object| object.bytes());
     assert_eq!(stored("direct").expect("an object"), [b'p'; 4096]);
     assert_eq!(stored("sync").expect("an object"), b"sync");

@@ -58,7 +58,12 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         // The mount says what can't be made.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     }
-    start(&parsed.mount, file, &Called::AsMountS3(line)).unwrap_or_else(|error| fail(&error, &origins))
+    let called = Called::AsMountS3(line);
+    start(&parsed.mount, file, &called).unwrap_or_else(|error| {
+        let code = fail(&error, &origins);
+        called.explain(&format!("{error:#}"));
+        code
+    })
 }
 
 /// Replaces this process by the same program with these variables: a process can't safely change its own.

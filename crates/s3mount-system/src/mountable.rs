@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nix::errno::Errno;
 use s3mount_fuse::MountPoint;
 
@@ -91,28 +92,47 @@ pub fn check_dir(
 }
 
 /// Checks that FUSE's `device` can be opened.
+///
+/// # Errors
+/// Why it can't be, and what to do.
 pub fn check_device(device: &Path) -> anyhow::Result<()> {
-    match File::options().read(true).write(true).open(device) {
-        Ok(_) => Ok(()),
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound
-                || error.raw_os_error() == Some(Errno::ENODEV as i32) =>
-        {
-            bail!(
-                "{} does not exist; load FUSE with `modprobe fuse`, or start the container with {CONTAINER}",
-                device.display()
-            )
-        }
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot open {}; a container needs {CONTAINER}", device.display())),
+    let opened = File::options().read(true).write(true).open(device);
+    opened.map(drop).map_err(|error| unusable(device, error))
+}
+
+/// What to do where opening FUSE's `device` has failed so.
+fn unusable(device: &Path, error: io::Error) -> anyhow::Error {
+    let shown = device.display();
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    match errno {
+        Some(Errno::ENOENT | Errno::ENODEV) => anyhow!(
+            "{shown} does not exist; load FUSE with `modprobe fuse`, or start the container with {CONTAINER}"
+        ),
+        // A control group that forbids the device says EPERM.
+        Some(Errno::EACCES) if let Some(mode) = closed(device) => anyhow!(
+            "{shown} is there, but its mode {mode:o} keeps this user from opening it; have root run `chmod 666 {shown}`, \
+             which is the mode that udev gives it, or mount as root"
+        ),
+        _ => anyhow::Error::new(error).context(format!("cannot open {shown}; a container needs {CONTAINER}")),
     }
+}
+
+/// The mode of a file that not everybody may read and write.
+fn closed(file: &Path) -> Option<u32> {
+    let mode = file.metadata().ok()?.permissions().mode() & 0o777;
+    (mode & 0o666 != 0o666).then_some(mode)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::io::Error;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
-    use super::{check_allowed, check_device};
+    use nix::errno::Errno;
+
+    use super::{check_allowed, check_device, unusable};
 
     #[test]
     fn others_are_let_in_where_fuse_conf_says_so() {
@@ -131,5 +151,22 @@ mod tests {
             text.contains("/dev/no-such-fuse does not exist") && text.contains("modprobe fuse"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_device_that_is_closed_by_its_mode_is_not_said_to_be_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = folder.path().join("fuse");
+        std::fs::write(&device, "").expect("a file");
+        let set = |mode| std::fs::set_permissions(&device, Permissions::from_mode(mode)).expect("a mode");
+        set(0o600);
+        let denied = |errno| unusable(&device, Error::from_raw_os_error(errno as i32)).to_string();
+        let text = denied(Errno::EACCES);
+        assert!(text.contains("its mode 600") && text.contains("chmod 666"), "{text}");
+        assert!(!text.contains("container"), "{text}");
+        // A container's control group forbids it, whatever the mode says.
+        assert!(denied(Errno::EPERM).contains("--cap-add SYS_ADMIN"));
+        set(0o666);
+        assert!(denied(Errno::EACCES).contains("--cap-add SYS_ADMIN"));
     }
 }

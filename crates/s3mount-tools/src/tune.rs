@@ -83,7 +83,8 @@ pub fn run(args: &TuneArgs) -> anyhow::Result<()> {
     if largest.meta.size < SMALL_BYTES {
         terminal::result(
             "All are small: each is read by one GET or two, and the parts' size and the windows don't matter.\n\
-             What counts is how many are read at once: more workers, or hints of what they will read.",
+             What counts is how many are read at once: more workers, or hints of what they will read.\n\
+             Use --preset small-files: one GET for each file of up to 4 MiB. Names then count as current for an hour.",
         );
         return Ok(());
     }

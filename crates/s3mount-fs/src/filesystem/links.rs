@@ -1,4 +1,5 @@
-//! Symbolic links: short objects whose mode says that they are links, and whose bytes are the target, as in s3fs.
+//! Symbolic links: short objects whose mode says that they are links, and whose bytes are the target, as in s3fs. Hard
+//! links are refused.
 
 use std::sync::Arc;
 use std::sync::Once;
@@ -18,8 +19,21 @@ use crate::tree::inode::Node;
 use s3mount_names::NamesError;
 
 static REFUSED: Once = Once::new();
+static REFUSED_HARD: Once = Once::new();
 
 impl Filesystem {
+    /// Says once that files get no second name: an object has one key. `name` is what a program wanted to call one, and
+    /// mostly has not said itself that it calls link(2).
+    pub fn on_hard_link(&self, name: &str) {
+        REFUSED_HARD.call_once(|| {
+            tracing::warn!(
+                name,
+                "hard links can't be made, so this and all others are refused (EPERM); a program that makes files by them \
+                 needs another way, or a folder that is not on the mount"
+            );
+        });
+    }
+
     /// Makes a symbolic link to `target`, with these attributes.
     ///
     /// # Errors

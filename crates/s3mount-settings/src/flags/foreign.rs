@@ -35,7 +35,9 @@ unless there is a cache, `--max-cache-size` and `--memory-target` are MiB and pa
 is its own. So are its form for /etc/fstab (by a second link, `mount.mount-s3`), `/dev/fd/N`, and `MOUNTPOINT_LOG`. The exit \
 code is 1 for a failure and 2 for a command line that makes no sense; mount-s3 finds some of these later, and ends with 1. \
 What has no effect, or another one, is told once, by its name. What the command line does not say, the settings of s3mount's \
-own environment and file may; below them are the defaults of mount-s3.
+own environment and file may; below them are the defaults of mount-s3. Messages name the flags of s3mount: under this name, \
+give those that the command line refuses as `S3MOUNT_...` (`S3MOUNT_KEEP_ATTRIBUTES=true` for `--keep-attributes`) or in \
+the file of `S3MOUNT_CONFIG`.
 
 These differ:
 

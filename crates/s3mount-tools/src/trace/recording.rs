@@ -11,7 +11,7 @@ use crate::watch::prices::Prices;
 use crate::watch::processes::{Process, Processes};
 use crate::watch::report::{Report, between};
 use crate::watch::sample::{Sample, Streams};
-use crate::watch::waits::{Span, WAIT_MICROS, by_process};
+use crate::watch::waits::{ReadWaits, Span, by_process};
 
 /// The most requests, and the most waits, that a page shows. Each takes some 100 bytes of it.
 const MAX_SHOWN: usize = 50_000;
@@ -127,7 +127,8 @@ impl Recording {
         // What has ended while the last look was taken.
         events.take(&mut listener, &mut processes)?;
         let over = Span { from: 0, to: micros(clock.elapsed()) };
-        let waits = by_process(&events.calls, &streams.callers, over, &mut processes);
+        let reads = ReadWaits::between(&before.metrics, &after.metrics);
+        let waits = by_process(&events.calls, reads, &streams.callers, over, &mut processes);
         let mut report = between(&before, &after, &streams, waits, true);
         report.source.clone_from(&daemon.source);
         report.lost_events = events.lost;
@@ -140,12 +141,12 @@ impl Recording {
             left_out: 0,
             drawn: Drawn { length: over.to, looks, ..Drawn::default() },
         };
-        recording.draw(events, over, &mut processes);
+        recording.draw(events, reads, over, &mut processes);
         Ok(recording)
     }
 
-    fn draw(&mut self, events: Events, over: Span, processes: &mut Processes) {
-        let Events { mut requests, mut calls, .. } = events;
+    fn draw(&mut self, events: Events, reads: ReadWaits, over: Span, processes: &mut Processes) {
+        let Events { mut requests, calls, .. } = events;
         let mut keys = Numbers::default();
         for request in &requests {
             let ended = (request.operation.clone(), request.status.clone());
@@ -177,20 +178,20 @@ impl Recording {
                 len: request.len,
             })
             .collect();
-        calls.retain(|call| call.took >= WAIT_MICROS);
-        self.left_out += calls.len().saturating_sub(MAX_SHOWN);
+        let mut waits = reads.of(&calls);
+        self.left_out += waits.len().saturating_sub(MAX_SHOWN);
         // The longest are drawn.
-        calls.sort_by_key(|call| -call.took);
+        waits.sort_by_key(|(_, micros)| -micros);
         let mut callers = Numbers::<Process>::default();
-        self.drawn.waits = calls
+        self.drawn.waits = waits
             .into_iter()
             .take(MAX_SHOWN)
-            .map(|call| Wait {
+            .map(|(call, took)| Wait {
                 process: callers.of(processes.of(call.pid)),
                 at: call.at,
-                took: call.took,
-                operation: call.operation,
-                key: keys.of(call.key),
+                took,
+                operation: call.operation.clone(),
+                key: keys.of(call.key.clone()),
                 len: call.len,
             })
             .collect();
@@ -316,7 +317,7 @@ fn micros(time: Duration) -> i64 {
 pub(super) fn recording_of(requests: Vec<Request>, calls: Vec<Call>) -> Recording {
     let (sample, over) = (Sample::parse("{}").expect("JSON"), Span { from: 0, to: 1_000_000 });
     let mut processes = Processes::default();
-    let waits = by_process(&calls, &[], over, &mut processes);
+    let waits = by_process(&calls, ReadWaits::ALL, &[], over, &mut processes);
     let mut recording = Recording {
         began: SystemTime::UNIX_EPOCH,
         report: between(&sample, &sample, &Streams::default(), waits, true),
@@ -325,7 +326,7 @@ pub(super) fn recording_of(requests: Vec<Request>, calls: Vec<Call>) -> Recordin
         left_out: 0,
         drawn: Drawn { length: over.to, ..Drawn::default() },
     };
-    recording.draw(Events { requests, calls, lost: 0 }, over, &mut processes);
+    recording.draw(Events { requests, calls, lost: 0 }, ReadWaits::ALL, over, &mut processes);
     recording
 }
 

@@ -43,6 +43,8 @@ pub(crate) type Requests<Operation> = BTreeMap<(Operation, Outcome), u64>;
 pub(crate) struct Metrics {
     pub(crate) reads: u64,
     pub(crate) read_bytes: u64,
+    /// Reads whose bytes were not there yet, and that have ended.
+    pub(crate) read_waits: Times,
     pub(crate) found: BTreeMap<Tier, u64>,
     pub(crate) get_requests: u64,
     pub(crate) fetched_bytes: u64,
@@ -93,6 +95,7 @@ impl Metrics {
         Self {
             reads: shown.number(reads.reads),
             read_bytes: shown.number(reads.read_bytes),
+            read_waits: shown.times(&reads.read_wait.into()),
             found: Tier::ALL.iter().map(|tier| (*tier, shown.number(reads.found.at(*tier)))).collect(),
             get_requests: shown.number(reads.get_requests),
             fetched_bytes: shown.number(reads.fetched_bytes),

@@ -12,7 +12,7 @@ use super::metrics::{Metrics, ended};
 use super::prices::Prices;
 use super::processes::Processes;
 use super::sample::{OpenFile, Sample, Stream, Streams};
-use super::waits::{ProcessWaits, Span, by_process};
+use super::waits::{ProcessWaits, ReadWaits, Span, by_process};
 
 /// From this share of the time on, the answer is yes.
 const MOSTLY: f64 = 0.5;
@@ -202,7 +202,8 @@ impl Reporter {
         let after = Sample::take(&self.daemon)?;
         let over = Span { from, to: micros(self.began.elapsed()) };
         let callers = streams.as_ref().map(|streams| streams.callers.as_slice()).unwrap_or_default();
-        let processes = by_process(&calls, callers, over, &mut self.processes);
+        let reads = ReadWaits::between(&self.before.metrics, &after.metrics);
+        let processes = by_process(&calls, reads, callers, over, &mut self.processes);
         let knows = self.listener.is_some() && streams.is_some();
         let streams = streams.unwrap_or_default();
         let mut report = between(&self.before, &after, &streams, processes, knows);
