@@ -106,6 +106,7 @@ fn the_list_is_the_truth_about_names() {
     assert_eq!(told.len(), 1, "it is told once: {told:?}");
     let stats = world.server.stats();
     assert_eq!([stats.list_objects.requests, stats.head_object.requests], [0, 0]);
+    assert_eq!(world.stats()["list_requests"], 0, "what an index answers is no LIST");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod appending;
 mod as_mount_s3;
 mod attributes;
 mod audit;
+mod behind;
 mod bench;
 mod beside;
 mod buckets;

@@ -15,6 +15,7 @@ use s3mount_tools::cleanup::CleanupArgs;
 use s3mount_tools::cp::CopyArgs;
 use s3mount_tools::doctor::DoctorArgs;
 use s3mount_tools::names::NamesArgs;
+use s3mount_tools::pending::{FlushArgs, PendingArgs};
 use s3mount_tools::stats::StatsArgs;
 use s3mount_tools::top::TopArgs;
 use s3mount_tools::trace::TraceArgs;
@@ -73,6 +74,15 @@ pub(crate) enum Command {
         #[arg(short, long)]
         lazy: bool,
     },
+    /// Wait until all files that a mount with --write-behind has taken are uploaded.
+    ///
+    /// Says how many that are. The exit code is 1 if some can't be uploaded: they wait on.
+    Flush(FlushArgs),
+    /// Show the files that wait in --write-behind, and decide on those that the store has refused.
+    ///
+    /// A file is refused, for example, if somebody else has written its object meanwhile. Its bytes stay until
+    /// they are uploaded again, saved elsewhere, or dropped.
+    Pending(PendingArgs),
     /// List a tree, or a list of files, through a mount before a job needs it; and read the files.
     ///
     /// Names are then known for --metadata-ttl. With --read the kernel's page cache then holds the

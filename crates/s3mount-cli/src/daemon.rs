@@ -18,6 +18,7 @@ mod manager;
 mod mount;
 mod names;
 mod otlp;
+mod outbox;
 mod places;
 mod taking_down;
 pub(crate) mod warden;
@@ -85,7 +86,7 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
             place.leave_to_daemon()?;
             return holder::hold(&config, &program, || {});
         }
-        logging::start(&config)?;
+        start_log(&config, called)?;
         let is_first = !matches!(place, Given::Kept(_));
         return mount::mount(&config, place, keeper.as_ref(), || {
             if is_first {
@@ -97,7 +98,7 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
     if let Some(Keeper::Holder(_)) = keeper {
         // It keeps no folder in use. Its holder has started it where the flags name folders from.
         nix::unistd::chdir("/")?;
-        logging::start(&config)?;
+        start_log(&config, called)?;
         let result = mount::mount(&config, place, keeper.as_ref(), || {
             manager::ready(&mounted(&config));
             leave_terminal();
@@ -112,6 +113,7 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
         }
         Role::Parent(Outcome::Failed(message)) => {
             terminal::notice(&message);
+            called.explain(&message);
             Ok(ExitCode::FAILURE)
         }
         Role::Daemon(parent) => {
@@ -119,7 +121,7 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
                 place.leave_to_daemon()?;
                 return holder::hold(&config, &program, || parent.ready());
             }
-            let result = logging::start(&config)
+            let result = start_log(&config, called)
                 .and_then(|()| mount::mount(&config, place, keeper.as_ref(), || parent.ready()));
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
@@ -128,6 +130,14 @@ pub(crate) fn start(args: &MountArgs, file: Option<String>, called: &Called) -> 
             Ok(result.unwrap_or(ExitCode::FAILURE))
         }
     }
+}
+
+fn start_log(config: &Config, called: &Called) -> anyhow::Result<()> {
+    logging::start(config)?;
+    if let Some(text) = called.about_messages() {
+        tracing::info!("{text}");
+    }
+    Ok(())
 }
 
 fn mounted(config: &Config) -> String {

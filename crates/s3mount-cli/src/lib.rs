@@ -24,7 +24,9 @@ use s3mount_settings::layers::origin::Origins;
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
 use s3mount_system::{probe, terminal};
-use s3mount_tools::{bench, cache, cleanup, cp, doctor, names, stats, top, trace, tune, volume, warm};
+use s3mount_tools::{
+    bench, cache, cleanup, cp, doctor, names, pending, stats, top, trace, tune, volume, warm,
+};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
@@ -51,6 +53,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
         Some(Command::Upgrade { dir, .. }) => upgrade::upgrade(dir.as_deref()).map(|()| ExitCode::SUCCESS),
+        Some(Command::Flush(args)) => pending::flush(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Pending(args)) => pending::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount, file, &Called::Plainly),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),

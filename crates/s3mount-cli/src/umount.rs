@@ -11,6 +11,9 @@ use s3mount_system::mounts::{self, MountedAt, inside, mount_at, others_of, resol
 use s3mount_system::probe::{Life, check_above, probe};
 use s3mount_system::terminal::{self, plain};
 use s3mount_system::unmounting::{detach, unmount};
+use s3mount_tools::pending::{self, LeftBehind};
+
+use crate::stat::Stat;
 
 /// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
@@ -21,6 +24,9 @@ const PASSING_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long it is looked who uses a mount.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a daemon with write-behind may take to end: it uploads what is left for up to --read-timeout.
+const END_LIMIT: Duration = Duration::from_secs(90);
 
 /// How often the kernel is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -44,6 +50,7 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         plain(&mount.source),
         plain(&mount.kind)
     );
+    let left = if lazy || probe(&mount) != Life::Alive { None } else { upload(&dir) };
     let inner = inside(mount.id);
     let deadline = Instant::now() + PASSING_LIMIT;
     while let Err(error) = if lazy { detach(&mount) } else { unmount(&mount) } {
@@ -67,7 +74,33 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     for other in others_of(&mount) {
         terminal::notice(&format!("{other} shows the same bucket, and stays"));
     }
-    Ok(())
+    if let Some(left) = &left {
+        wait_for_end(left.pid);
+    }
+    match left.and_then(|left| left.text()) {
+        Some(text) => bail!(
+            "{shown} is unmounted, but {text}: the next mount with this folder of --write-behind goes on"
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Waits until what a mount with write-behind has taken is uploaded, and returns what is left.
+fn upload(dir: &Path) -> Option<LeftBehind> {
+    pending::upload(dir).unwrap_or_else(|error| {
+        tracing::debug!(%error, "what waits in the mount is not known");
+        None
+    })
+}
+
+/// Waits until the daemon of a mount has ended, which tries once more to upload what is left. Until then the folder of
+/// `--write-behind` is its own.
+fn wait_for_end(pid: u32) {
+    let deadline = Instant::now() + END_LIMIT;
+    let is_there = || Stat::of(format!("/proc/{pid}")).is_some_and(|stat| !stat.has_ended());
+    while is_there() && Instant::now() < deadline {
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Whether this is a FUSE mount whose daemon is gone.

@@ -29,6 +29,9 @@ pub(crate) enum Control {
     Prefetch,
     /// Takes the paths of files to warm in the disk cache.
     Keep,
+    /// Shows the files that wait in the outbox, as JSON, and has them uploaded now by whatever is written to it. It is
+    /// there only with write-behind.
+    Pending,
     /// Shows the memory as JSON, and takes its limit. It is there only if the limit may change.
     Memory,
     /// Shows the streams and the waiting calls, as JSON.
@@ -46,6 +49,8 @@ pub(crate) struct Controls {
     pub(crate) has_memory: bool,
     /// The store tells of changes.
     pub(crate) has_changes: bool,
+    /// Closed files wait in an outbox.
+    pub(crate) has_pending: bool,
 }
 
 impl Controls {
@@ -54,18 +59,20 @@ impl Controls {
         match file {
             Control::Memory => self.has_memory,
             Control::Changes => self.has_changes,
+            Control::Pending => self.has_pending,
             _ => true,
         }
     }
 }
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 8] = [
+pub(crate) const FILES: [(&str, Control); 9] = [
     ("changes", Control::Changes),
     ("events", Control::Events),
     ("keep", Control::Keep),
     ("memory", Control::Memory),
     ("metrics", Control::Metrics),
+    ("pending", Control::Pending),
     ("prefetch", Control::Prefetch),
     ("stats", Control::Stats),
     ("streams", Control::Streams),
@@ -94,6 +101,7 @@ impl Control {
             Control::Events => 8,
             Control::Memory => 9,
             Control::Changes => 10,
+            Control::Pending => 11,
         })
     }
 
@@ -107,7 +115,7 @@ impl Control {
     /// Whether the file belongs to the user who mounted: it shows what each user does, or changes what all have. The
     /// others belong to the owner of all files.
     pub(crate) fn is_private(self) -> bool {
-        matches!(self, Control::Streams | Control::Events | Control::Memory)
+        matches!(self, Control::Streams | Control::Events | Control::Memory | Control::Pending)
     }
 
     /// Permission bits. Users other than the owner can only pass through the folder, to their own files.
@@ -118,7 +126,7 @@ impl Control {
                 0o400
             }
             Control::Prefetch | Control::Keep => 0o200,
-            Control::Memory => 0o600,
+            Control::Memory | Control::Pending => 0o600,
         }
     }
 }

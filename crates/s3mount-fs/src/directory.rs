@@ -86,6 +86,11 @@ impl Directories {
     }
 
     /// Which files of the daemon's own are there.
+    pub(crate) fn add_pending(&mut self) {
+        self.controls.has_pending = true;
+    }
+
+    /// Which files the folder of the daemon has.
     pub(crate) fn controls(&self) -> Controls {
         self.controls
     }

@@ -18,6 +18,7 @@ mod kept;
 pub(crate) mod life;
 pub(crate) mod logs;
 pub(crate) mod underway;
+mod waiting;
 pub(crate) mod writers;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use self::underway::Underway;
 use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
+use crate::behind::InOutbox;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use s3mount_names::time::{millis, time};
@@ -82,6 +84,8 @@ struct DraftFileState {
     was_direct: bool,
     /// Whether a task will publish it after a delay.
     is_delayed: bool,
+    /// Its entry in the outbox, if it has one.
+    waiting: Option<InOutbox>,
 }
 
 /// Whether a draft has ended, and how.
@@ -148,6 +152,7 @@ impl DraftFile {
             is_log: false,
             was_direct: false,
             is_delayed: false,
+            waiting: None,
         });
         Arc::new(Self {
             state,
@@ -270,6 +275,12 @@ impl DraftFile {
         if let Some(object) = object {
             state.object = Some(object.clone());
         }
+    }
+
+    /// The store has no version of it any more.
+    pub(crate) fn forget_object(&self) {
+        let mut state = self.lock();
+        (state.object, state.replaced) = (None, None);
     }
 
     /// Counts one more handle that may write, or has made the file, opened by the thread `opener`; one that

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
+use s3mount_outbox::OutboxError;
 use s3mount_prefetch::{ReadError, WarmError};
 use s3mount_write::{CopyError, WriteError};
 
@@ -55,6 +56,9 @@ pub enum FsError {
     /// Bytes that were appended earlier could not be published after `close` had returned.
     #[error("bytes that were appended before are lost: {0}")]
     Lost(#[source] Arc<FsError>),
+    /// The outbox can't make durable what it was told.
+    #[error("the outbox")]
+    Outbox(#[from] OutboxError),
     /// The daemon that had the file open is gone, and with it bytes of the file that only it had.
     #[error("the daemon that had the file open is gone, and the bytes that only it had with it")]
     LostDaemon,
@@ -142,9 +146,11 @@ impl FsError {
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
-            FsError::Lost(_) | FsError::LostDaemon | FsError::Refused | FsError::Warm(WarmError::Read(_)) => {
-                libc::EIO
-            }
+            FsError::Lost(_)
+            | FsError::LostDaemon
+            | FsError::Outbox(_)
+            | FsError::Refused
+            | FsError::Warm(WarmError::Read(_)) => libc::EIO,
             FsError::NotCopied | FsError::Warm(WarmError::NoCache) => libc::EOPNOTSUPP,
             FsError::Warm(WarmError::LeftOut) => libc::EPERM,
             FsError::Warm(WarmError::NoRoom) => libc::ENOSPC,
@@ -194,6 +200,7 @@ impl FsError {
             | FsError::TooManyNames(_)
             | FsError::Stale { .. }
             | FsError::Lost(_)
+            | FsError::Outbox(_)
             | FsError::Write(_)
             | FsError::Copy(_)
             | FsError::Read(_) => true,

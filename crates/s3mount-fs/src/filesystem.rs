@@ -7,6 +7,7 @@
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
 //! - [`closing`]: publishing files that are closed;
+//! - [`behind`]: files that a close leaves in the outbox;
 //! - [`changing`]: making, removing and renaming names;
 //! - [`folders`]: renaming folders;
 //! - [`watched`]: streams and events, for users who watch the mount.
@@ -15,6 +16,7 @@ mod allocating;
 mod appending;
 mod attributes;
 mod begun;
+mod behind;
 mod changing;
 mod closing;
 mod copying;
@@ -52,6 +54,7 @@ pub use self::open_file::{OpenMode, Opened};
 use crate::ahead::Ahead;
 use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
 use crate::attributes::Attributes;
+use crate::behind::Behind;
 use crate::control::instruments::Instruments;
 use crate::control::{self, Control, Controls};
 use crate::directory::{DirEntry, Directories};
@@ -106,8 +109,11 @@ impl Filesystem {
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
         let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);
-        let controls =
-            Controls { has_memory: prefetcher.budget().is_adjustable(), has_changes: config.is_told };
+        let controls = Controls {
+            has_memory: prefetcher.budget().is_adjustable(),
+            has_changes: config.is_told,
+            has_pending: false,
+        };
         let directories = Directories::new(namespace.clone(), inodes.clone(), controls);
         let walks = Arc::downgrade(directories.walks());
         let writing = Writing::default();
@@ -135,6 +141,11 @@ impl Filesystem {
     /// Lets programs write objects. The settings must allow that, too.
     #[must_use]
     pub fn with_writes(mut self, writes: Writes) -> Self {
+        self.writing.behind = writes.outbox.clone().map(|(outbox, family)| {
+            self.directories.add_pending();
+            writes.writer.bucket().join_family(family);
+            Arc::new(Behind::new(outbox, family))
+        });
         self.writing.writes = Some(writes);
         self.join_family();
         self
@@ -243,7 +254,7 @@ impl Filesystem {
                 return self.read_followed((open.ino, None), &open.slot, read, reply);
             }
             Some(OpenFile::Object(open)) => open,
-            Some(OpenFile::Snapshot(bytes) | OpenFile::Memory(bytes)) => {
+            Some(OpenFile::Snapshot(bytes) | OpenFile::Settable(_, bytes)) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
@@ -330,7 +341,10 @@ impl Filesystem {
 
     /// Whether an inode can be opened for writing. Only those of the daemon's own files can that take something.
     pub fn is_writable(&self, ino: InodeNo) -> bool {
-        matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep | Control::Memory))
+        matches!(
+            Control::of(ino),
+            Some(Control::Prefetch | Control::Keep | Control::Memory | Control::Pending)
+        )
     }
 
     /// Whether a file is open under this handle.

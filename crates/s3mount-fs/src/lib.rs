@@ -25,6 +25,7 @@
 mod ahead;
 mod attr;
 mod attributes;
+mod behind;
 mod config;
 mod control;
 mod directory;

@@ -36,6 +36,14 @@ metrics! {
         opens: Family<Counter, OpenedAs> = ("s3mount_opens_total", Count, Stable),
         /// Changes of shown objects of which the store has told.
         told_changes: Counter = ("s3mount_told_changes_total", Count, Experimental),
+        /// Files that wait in `--write-behind` to be uploaded.
+        outbox_files: Gauge = ("s3mount_outbox_files", Count, Experimental),
+        /// Their bytes.
+        outbox_bytes: Gauge = ("s3mount_outbox_bytes", Bytes, Experimental),
+        /// Files in `--write-behind` that the store does not take.
+        outbox_failed: Gauge = ("s3mount_outbox_failed_files", Count, Experimental),
+        /// How much of the disk the files in `--write-behind` take, with room for more.
+        outbox_disk: Gauge = ("s3mount_outbox_disk_bytes", Bytes, Experimental),
         /// Open files.
         open_files: Gauge = ("s3mount_open_files", Count, Stable),
         /// Open folders.

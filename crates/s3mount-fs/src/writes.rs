@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::NewObject;
+use s3mount_outbox::Outbox;
 use s3mount_write::{BegunRename, Writer};
 
 use crate::FsError;
+use crate::behind::Behind;
 use crate::control::keep_file::WarmRequest;
 use crate::drafts::cuts::Cuts;
 use crate::drafts::detached::Detached;
@@ -66,6 +68,9 @@ pub struct Writes {
     pub object: NewObject,
     /// How long `close` may leave a file unpublished that was opened to append. Zero: `close` waits.
     pub append_delay: Duration,
+    /// Where closed files wait until the store has them, and the number in the marks of all writes of this daemon. Unset:
+    /// `close` waits for the store.
+    pub outbox: Option<(Outbox, u32)>,
     /// Whether fsync makes an object of the file.
     pub publishes_on_fsync: bool,
 }
@@ -75,6 +80,8 @@ pub struct Writes {
 pub(crate) struct Writing {
     /// Unset if no object may be written.
     pub(crate) writes: Option<Writes>,
+    /// Unset if `close` waits for the store.
+    pub(crate) behind: Option<Arc<Behind>>,
     /// Whether new folders are objects.
     pub(crate) has_folder_markers: bool,
     /// Names that are being changed, and folders that are being renamed.

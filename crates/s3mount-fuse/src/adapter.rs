@@ -342,8 +342,8 @@ impl fuser::Filesystem for Adapter {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _data: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsyncdir(&self, req: &Request, _ino: INodeNo, _fh: FileHandle, _data: bool, reply: ReplyEmpty) {
+        self.on_fsyncdir(req, reply);
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -439,7 +439,10 @@ impl fuser::Filesystem for Adapter {
         self.on_rename(req, (parent, name), (newparent, newname), flags, reply);
     }
 
-    fn link(&self, _req: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+    fn link(&self, _req: &Request, _: INodeNo, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if self.fs.allows_writes() {
+            self.fs.on_hard_link(&name.to_string_lossy());
+        }
         reply.error(self.refusal());
     }
 

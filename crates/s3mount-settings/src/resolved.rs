@@ -186,6 +186,7 @@ impl Config {
         let (part_bytes, warning) = memory::part(args.part_size, memory_floor_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
+        let mounted_at = target.dir().map(Path::to_owned);
         target.check_flags(&[("--noexec", args.noexec), ("--nonempty", args.nonempty)])?;
         let cache = cache::disk(args, shown.identity(), target.dir(), memory_limit_bytes, part_bytes)?;
         let shared_cache = match shown.bucket() {
@@ -249,7 +250,22 @@ impl Config {
             kept,
             passthrough: !args.no_passthrough,
             shared_cache,
-            writes: writes::writes(&args.writing, memory_floor_bytes)?,
+            writes: writes::writes(&args.writing, memory_floor_bytes).and_then(|writes| {
+                ensure!(
+                    !args.keep_alive || writes.as_ref().is_none_or(|writes| writes.outbox.is_none()),
+                    "--write-behind can't be used with --keep-alive yet: leave one of them out (a mount that begins anew uploads \
+                     what waits, too)"
+                );
+                let outbox = writes.as_ref().and_then(|writes| writes.outbox.as_ref());
+                if let (Some(outbox), Some(mount)) = (outbox, &mounted_at) {
+                    ensure!(
+                        !outbox.dir.starts_with(mount),
+                        "--write-behind {} lies in the mount itself; name a folder outside of it",
+                        outbox.dir.display()
+                    );
+                }
+                Ok(writes)
+            })?,
             keeps_attributes: args.writing.keep_attributes,
             foreground: args.foreground,
             keep_alive: args.keep_alive,

@@ -66,6 +66,8 @@ pub struct Judge {
     has_copied: bool,
     /// Files that were appended to, and closed before they were stored: when the first who did so has opened them.
     kept: BTreeMap<usize, u64>,
+    /// Whether files that were closed may be stored later.
+    is_behind: bool,
     ticks: Arc<Ticks>,
 }
 
@@ -110,8 +112,14 @@ impl Judge {
             syncs: BTreeMap::new(),
             has_copied: false,
             kept: BTreeMap::new(),
+            is_behind: false,
             ticks,
         }
+    }
+
+    /// Files that were closed may be stored later.
+    pub fn store_later(&mut self) {
+        self.is_behind = true;
     }
 
     /// Daemons that take over go on with this of what was being written.

@@ -110,6 +110,9 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     } else if !scenario.mounts.iter().any(|plan| plan.keeps_attributes) {
         judge.go_on(GoesOn::Stored);
     }
+    if scenario.mounts.iter().any(|plan| plan.is_behind) {
+        judge.store_later();
+    }
     let judge = Mutex::new(judge);
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
@@ -171,6 +174,7 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
         while mount.kernel.open_handles() > 0 {
             sleep(Duration::from_millis(50)).await;
         }
+        mount.fs.flush_outbox().await;
         let lost = mount.fs.end_writes().await;
         if lost > 0 && !scenario.is_shared() {
             let what = format!("{lost} files were lost at the end of mount {number}");
@@ -326,6 +330,7 @@ impl Player {
         place.kill().await;
         let world = &self.world;
         let recovered = place.recover().await;
+        place.upload_left().await;
         let is_recovered = recovered.is_ok();
         let uploads = world.store.open_uploads();
         if world.store.has_no_faults() && !world.judge().is_shared() {

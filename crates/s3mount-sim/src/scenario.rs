@@ -161,6 +161,7 @@ impl Scenario {
                 folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
                 keeps_attributes: mix.keeps_attributes,
                 has_spool: mix.has_spool,
+                is_behind: mix.is_behind,
                 rates: if mix.has_rates { rates(draw) } else { Rates::default() },
                 part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
             }

@@ -13,6 +13,7 @@ use s3mount_bucket::{Rates, WritableBucket};
 use s3mount_fs::{Filesystem, FsConfig, Handover, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
+use s3mount_outbox::{Limits, Outbox, SimulatedDisk};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_write::{
     FoundJournal, Journal, MemoryDisk, Owner, Phase, Record, Recovered, Recovery, SpoolConfig, StoreAddress,
@@ -59,6 +60,8 @@ pub struct MountPlan {
     pub keeps_attributes: bool,
     /// Whether what is being written lies in a spool, too.
     pub has_spool: bool,
+    /// Whether closed files wait in an outbox.
+    pub is_behind: bool,
     /// What it asks of the store in a second at most.
     pub rates: Rates,
     /// The length of the parts of uploads. The store takes no shorter ones.
@@ -85,6 +88,8 @@ pub struct Place {
     mount: Mutex<Arc<SimMount>>,
     /// How many daemons have been here, and whether the last one lives.
     life: Watched<(u64, bool)>,
+    /// The disk of the outbox, if closed files wait there.
+    outbox: Option<Mutex<Arc<SimulatedDisk>>>,
     /// What the daemons before have left, if one takes over from the other.
     left: Option<Mutex<Left>>,
 }
@@ -131,7 +136,9 @@ impl Place {
             Ends::Never | Ends::Killed => (Begin::Alone, None),
         };
         let path = left.as_ref().map(Left::journals).or(journals.as_ref().map(TempDir::path));
-        let first = SimMount::new((store, number), plan, draw.clone(), path, cache.as_ref(), begin);
+        let outbox = plan.is_behind.then(Arc::<SimulatedDisk>::default);
+        let disks = Disks { journals: path, cache: cache.as_ref(), outbox: outbox.as_ref() };
+        let first = SimMount::new((store, number), plan, draw.clone(), disks, begin);
         Self {
             store: store.clone(),
             number,
@@ -139,6 +146,7 @@ impl Place {
             draw,
             journals,
             cache,
+            outbox: outbox.map(Mutex::new),
             mount: Mutex::new(Arc::new(first)),
             life: Watched::new((0, true)),
             left: left.map(Mutex::new),
@@ -153,6 +161,11 @@ impl Place {
     /// Whether `close` of a file that was only appended to returns before the file is stored (promise 44).
     pub fn delays_appends(&self) -> bool {
         !self.plan.append_delay.is_zero()
+    }
+
+    /// Whether `close` returns before the file is stored.
+    pub fn is_behind(&self) -> bool {
+        self.plan.is_behind
     }
 
     /// How many daemons were killed here, and whether there is one now.
@@ -172,6 +185,10 @@ impl Place {
         let mount = self.mount();
         mount.client.die();
         mount.kernel.kill();
+        if let Some(outbox) = &self.outbox {
+            let mut disk = outbox.lock().unwrap_or_else(PoisonError::into_inner);
+            *disk = Arc::new(disk.left());
+        }
         if let Some(disk) = &mount.disk {
             disk.kill();
         }
@@ -185,17 +202,50 @@ impl Place {
     pub fn revive(&self) {
         let (lives, _) = self.life();
         let number = self.number + LIVES * (lives as usize + 1);
-        let journals = self.journals.as_ref().map(TempDir::path);
-        let next = SimMount::new(
-            (&self.store, number),
-            &self.plan,
-            self.draw.clone(),
-            journals,
-            self.cache.as_ref(),
-            Begin::Alone,
-        );
+        let outbox = self.outbox();
+        let disks = self.disks(outbox.as_ref());
+        let next = SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone);
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.life.set((lives + 1, true));
+    }
+
+    fn outbox(&self) -> Option<Arc<SimulatedDisk>> {
+        self.outbox.as_ref().map(|disk| disk.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn disks<'a>(&'a self, outbox: Option<&'a Arc<SimulatedDisk>>) -> Disks<'a> {
+        let journals = self.journals.as_ref().map(TempDir::path);
+        Disks { journals, cache: self.cache.as_ref(), outbox }
+    }
+
+    /// Has all that waits uploaded, unless the daemon dies before. Returns whether it lives.
+    pub async fn flush(&self) -> bool {
+        let (mount, life) = (self.mount(), self.life());
+        if !life.1 {
+            return false;
+        }
+        tokio::select! {
+            biased;
+            _ = self.life.wait_for(|now| now != life) => false,
+            () = mount.fs.flush_outbox() => self.life() == life,
+        }
+    }
+
+    /// A daemon mounts, uploads what the one before has left in the outbox, and ends.
+    ///
+    /// # Panics
+    /// When the machine has no memory, or no room for journals.
+    pub async fn upload_left(&self) {
+        if let Some(outbox) = self.outbox() {
+            let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 4;
+            let disks = self.disks(Some(&outbox));
+            let between =
+                SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone);
+            between.fs.flush_outbox().await;
+            between.fs.end_writes().await;
+            between.client.die();
+            between.kernel.kill();
+        }
     }
 
     /// Whether modes and times are kept.
@@ -289,6 +339,14 @@ pub struct SimMount {
     pub disk: Option<SimDisk>,
 }
 
+/// The disks of a mount.
+#[derive(Clone, Copy)]
+struct Disks<'a> {
+    journals: Option<&'a Path>,
+    cache: Option<&'a Arc<CacheFolder>>,
+    outbox: Option<&'a Arc<SimulatedDisk>>,
+}
+
 /// How a daemon begins.
 enum Begin {
     /// It mounts, and nobody takes over from it.
@@ -309,8 +367,7 @@ impl SimMount {
         (store, number): (&Arc<SimStore>, usize),
         plan: &MountPlan,
         draw: Arc<Draw>,
-        journals: Option<&Path>,
-        cache: Option<&Arc<CacheFolder>>,
+        Disks { journals, cache, outbox }: Disks<'_>,
         begin: Begin,
     ) -> Self {
         let runtime = Handle::current();
@@ -346,6 +403,8 @@ impl SimMount {
         let writer = Writer::with(bucket.clone(), pool.clone(), write, &runtime, move || {
             readers.reclaim();
         });
+        let limits = Limits { bytes: 64 << 20, entries: 64, segment_bytes: 1 << 20 };
+        let outbox = outbox.map(|disk| Outbox::open(disk.clone(), limits).expect("a disk without faults"));
         let writes = Writes {
             writer: writer.clone(),
             rights: Rights {
@@ -355,6 +414,7 @@ impl SimMount {
             },
             object: NewObject::default(),
             append_delay: plan.append_delay,
+            outbox: outbox.as_ref().map(|(outbox, _)| (outbox.clone(), draw.next() as u32)),
             publishes_on_fsync: plan.publishes_on_fsync,
         };
         let config = FsConfig {
@@ -395,6 +455,7 @@ impl SimMount {
                 (fs, kernel)
             }
         };
+        fs.take_waiting(outbox.map(|(_, left)| left).unwrap_or_default());
         Self { client, fs, kernel, writer, pool, disk }
     }
 

@@ -12,6 +12,7 @@ pub mod cleanup;
 pub mod cp;
 pub mod doctor;
 pub mod names;
+pub mod pending;
 pub mod stats;
 pub mod top;
 pub mod trace;

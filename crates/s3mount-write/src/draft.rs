@@ -23,6 +23,7 @@ mod load;
 mod publish;
 mod read;
 mod reclaim;
+pub(crate) mod rest;
 mod settle;
 mod spill;
 mod upload;

@@ -63,6 +63,73 @@ pub enum WriteError {
 }
 
 impl WriteError {
+    /// Whether the store has another version at the key than the one that may be replaced, or none.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Object(error) => {
+                matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::NotFound)
+            }
+            Self::Failed(first) => first.is_conflict(),
+            Self::SourceGone(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the store has refused what was sent, for a reason that stays.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Object(_) => !self.may_pass(),
+            Self::Failed(first) => first.is_refusal(),
+            Self::SourceGone(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the same publication may succeed later, with nothing changed but the store, the network, the
+    /// credentials, or the memory that is free.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Object(error) => match error.kind() {
+                ErrorKind::NoCredentials
+                | ErrorKind::BadCredentials
+                | ErrorKind::StaleCredentials
+                | ErrorKind::Throttled
+                | ErrorKind::Server
+                | ErrorKind::Network
+                | ErrorKind::Tls
+                | ErrorKind::TimedOut
+                | ErrorKind::Integrity
+                | ErrorKind::Cancelled
+                | ErrorKind::Conflict
+                | ErrorKind::NoSuchUpload
+                | ErrorKind::InvalidPart
+                | ErrorKind::BadChecksum => true,
+                ErrorKind::NotFound
+                | ErrorKind::NoSuchBucket
+                | ErrorKind::Forbidden
+                | ErrorKind::PreconditionFailed
+                | ErrorKind::RangeNotSatisfiable
+                | ErrorKind::NoEtag
+                | ErrorKind::Archived
+                | ErrorKind::WrongRegion(_)
+                | ErrorKind::Unsupported
+                | ErrorKind::TooLarge
+                | ErrorKind::NoSpace
+                | ErrorKind::Rejected => false,
+            },
+            Self::OutOfMemory(_) | Self::TimedOut(_) => true,
+            Self::SourceGone(_)
+            | Self::NotPatchable { .. }
+            | Self::NotReadable { .. }
+            | Self::NeedsSpool
+            | Self::Failed(_)
+            | Self::OutOfSpool
+            | Self::Spool(_)
+            | Self::TooLarge { .. }
+            | Self::Discarded => false,
+        }
+    }
+
     /// The error of a request for the bytes of a version.
     pub(crate) fn of_source(error: ObjectError) -> Self {
         match error.kind() {

@@ -5,11 +5,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
 
 use crate::ranges::Ranges;
-use crate::spool_disk::SpoolBytes;
+use crate::spool_disk::{RestingBytes, SpoolBytes};
 
 /// Is told of each change of a draft before that is acknowledged. It is not told of publications or of
 /// [`Draft::discard`](crate::Draft::discard): the caller of these knows.
@@ -36,6 +37,19 @@ pub trait KeptChanges: std::fmt::Debug + Send + Sync {
     /// No other process can go on with the draft before it is published: it has bytes of another version, or another key,
     /// the spool is full or broken, or a write has failed.
     fn given_up(&self);
+}
+
+/// A draft that the process before has left, and whose bytes others have.
+#[derive(Debug)]
+pub struct RestingDraft {
+    /// Its bytes.
+    pub bytes: Arc<dyn RestingBytes>,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was changed last.
+    pub modified: SystemTime,
+    /// The version that it replaces, if it was made of one.
+    pub replaced: Option<ObjectId>,
 }
 
 /// A draft that the process before has left: what its keeper was told.

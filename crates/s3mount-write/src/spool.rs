@@ -4,6 +4,7 @@
 //! together have a bound.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -37,6 +38,11 @@ impl Spool {
     pub(crate) fn new(config: SpoolConfig) -> Self {
         let (used_bytes, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
         Self(Arc::new(SpoolUse { config, used_bytes, is_full }))
+    }
+
+    /// A spool without room: its files are others'.
+    pub(crate) fn none() -> Self {
+        Self::new(SpoolConfig::in_directory(Path::new(""), 0))
     }
 
     /// How many bytes of the disk all files take.

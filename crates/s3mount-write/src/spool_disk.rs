@@ -120,3 +120,34 @@ impl SpoolBytes for MemoryFile {
         None
     }
 }
+
+/// Bytes that others have on a disk, and that never change.
+pub trait RestingBytes: std::fmt::Debug + Send + Sync {
+    /// Reads `into.len()` bytes at `offset`. Blocks.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+/// Such bytes in the place of a file of the spool.
+#[derive(Debug)]
+pub(crate) struct Resting(pub(crate) Arc<dyn RestingBytes>);
+
+impl SpoolBytes for Resting {
+    fn write(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, into)
+    }
+
+    fn taken_bytes(&self) -> u64 {
+        0
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -139,6 +139,8 @@ pub(crate) struct DraftState<B = Held> {
     pub(crate) is_moving: bool,
     /// The draft's file in the spool, once it has one. Who reads it goes on with it when the draft gives it back.
     pub(crate) spool: Option<Arc<SpoolFile>>,
+    /// Whether that file is not its own: others have all bytes there, and the draft changes none of them.
+    pub(crate) is_resting: bool,
     pub(crate) keeping: Keeping,
     /// What changes that are kept have written to that file, as far as it has not changed since.
     pub(crate) in_file: Ranges,
@@ -178,6 +180,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
             is_discarded: false,
             is_moving: false,
             spool: None,
+            is_resting: false,
             keeping: Keeping::Unchanged,
             in_file: Ranges::default(),
         }
@@ -440,6 +443,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> DraftState<B> {
         self.published = Some((changes, published.clone()));
         (self.keeping, self.in_file) = (Keeping::Unchanged, Ranges::default());
         self.is_described_anew &= self.changes != changes;
+        self.is_resting = false;
     }
 
     /// The version `from` lies at another key as `to` now. So does the file, if it was made of that version.

@@ -1,6 +1,5 @@
 //! The writer: it makes drafts.
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -17,10 +16,13 @@ use crate::old_keys::OldKeys;
 use crate::reclaim::DraftReclaimer;
 use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
-use crate::state::DraftState;
+use crate::spool_disk::Resting;
+use crate::state::{DraftState, Keeping};
 use crate::store::Store;
 use crate::written::{WrittenNotes, WrittenVersions};
-use crate::{Copier, Draft, Intent, KeptDraft, Noted, SpoolConfig, WriteConfig, WriteMetrics};
+use crate::{
+    Copier, Draft, Intent, KeptDraft, Noted, Ranges, RestingDraft, SpoolBytes, WriteConfig, WriteMetrics,
+};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -122,11 +124,32 @@ impl Writer {
         };
         // Without a spool it is read from there, and no more is written.
         let spool = self.0.spool.clone();
-        let spool = spool.unwrap_or_else(|| Spool::new(SpoolConfig::in_directory(Path::new(""), 0)));
+        let spool = spool.unwrap_or_else(Spool::none);
         let base = kept.base.as_ref().map(|(version, _)| version.clone());
         let state = DraftState::of_kept(key, kept, &spool, self.0.now());
         let draft = self.begin(DraftState { object, unknown, condition, ..state });
         draft.expect_late(base);
+        draft
+    }
+
+    /// Goes on with a draft that rests, as [`go_on`](Self::go_on).
+    pub fn go_on_resting(
+        &self,
+        key: &str,
+        resting: RestingDraft,
+        condition: Option<Condition>,
+        object: NewObject,
+    ) -> Arc<Draft> {
+        let RestingDraft { bytes, size, modified, replaced } = resting;
+        let file: Arc<dyn SpoolBytes> = Arc::new(Resting(bytes));
+        let (mut spooled, base) = (Ranges::default(), None);
+        spooled.add(0, size);
+        let kept = KeptDraft { file, base, base_bytes: 0, size, spooled };
+        let state = DraftState::of_kept(key, kept, &Spool::none(), modified);
+        let state =
+            DraftState { is_resting: true, keeping: Keeping::Unchanged, in_file: Ranges::default(), ..state };
+        let draft = self.begin(DraftState { object, condition, ..state });
+        draft.expect_late(replaced);
         draft
     }
 

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::future::try_join_all;
-use s3mount_bucket::{Bucket, BucketFolder, BucketFolders, MeasuredClient, Rates, WritableBucket};
+use s3mount_bucket::{
+    Bucket, BucketFolder, BucketFolders, MeasuredClient, Outcome, Rates, ReadOperation, RequestMetrics,
+    WritableBucket,
+};
 use s3mount_crt::{CrtClient, CrtConfig, Transport};
 use s3mount_listed::{Index, ListedClient, Named};
 use s3mount_metrics::{Recorder, Registry};
@@ -161,9 +164,19 @@ pub(super) struct OpenStore {
 }
 
 /// The client that counts the requests.
+#[derive(Clone)]
 enum Counted {
     Bucket(Arc<MeasuredClient<CrtClient>>),
     Folders(Arc<MeasuredClient<BucketFolders<CrtClient>>>),
+}
+
+impl Counted {
+    fn metrics(&self) -> &RequestMetrics {
+        match self {
+            Self::Bucket(client) => client.metrics(),
+            Self::Folders(client) => client.metrics(),
+        }
+    }
 }
 
 impl OpenStore {
@@ -173,6 +186,12 @@ impl OpenStore {
             Counted::Bucket(client) => client.recorder().clone(),
             Counted::Folders(client) => client.recorder().clone(),
         }
+    }
+
+    /// What counts the LISTs that the store has answered.
+    pub(super) fn list_count(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let counted = self.counted.clone();
+        move || counted.metrics().requests.at((ReadOperation::List, Outcome::Ok)).get()
     }
 
     /// Shows the metrics of requests in `registry`.

@@ -38,6 +38,7 @@ use super::layers::{beside_pool, fs_config, fuse_config, prefetch_config, rates,
 use super::manager;
 use super::names;
 use super::otlp::Exporter;
+use super::outbox;
 use super::taking_down::take_down;
 use super::warden;
 
@@ -143,7 +144,7 @@ pub(crate) fn mount(
         fs = fs.with_handover(Arc::new(handover));
     }
     let family = fs.handover().map(|handover| handover.family());
-    let (mut journal, mut leftovers) = (Journal::default(), None);
+    let (mut journal, mut leftovers, mut waiting) = (Journal::default(), None, Vec::new());
     if let (Some(writes), Some(shown), Some(bucket)) = (&config.writes, config.shown.bucket(), &store.writer)
     {
         journal = journal::open(&writes.journal, &shown.store, family)?;
@@ -163,7 +164,13 @@ pub(crate) fn mount(
         store.register_writes(fs.registry());
         let resolved::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
         let object = writes.object.clone();
-        fs = fs.with_writes(Writes { writer, rights, object, append_delay, publishes_on_fsync });
+        let mut outbox = None;
+        if let Some(behind) = &writes.outbox {
+            let (opened, left) =
+                outbox::open(behind, &shown.to_string(), shown.store.address().endpoint_url.as_deref())?;
+            (outbox, waiting) = (Some((opened, bucket.random() as u32)), left);
+        }
+        fs = fs.with_writes(Writes { writer, rights, object, append_delay, outbox, publishes_on_fsync });
         if writes.has_folder_markers {
             fs = fs.with_folder_markers();
         }
@@ -171,7 +178,8 @@ pub(crate) fn mount(
     if let Some(bucket) = store.writer.as_ref().filter(|_| config.keeps_attributes) {
         fs = fs.with_attributes(bucket.clone());
     }
-    let fs = Arc::new(fs.with_recorder(store.recorder()));
+    let fs = Arc::new(fs.with_recorder(store.recorder()).with_list_count(store.list_count()));
+    runtime.block_on(async { fs.take_waiting(waiting) });
     store.register(fs.registry());
     register_process(fs.registry());
     let control = config

@@ -1,5 +1,6 @@
 //! The metrics of a mount, its events, and its waiting callers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use s3mount_metrics::{Listener, Recorder, Registry};
@@ -8,6 +9,15 @@ use tokio::time::Instant;
 use super::Control;
 use super::callers::Callers;
 use crate::{FsError, FsMetrics};
+
+/// Counts the LISTs of a mount that succeeded.
+pub(crate) struct ListCount(pub(crate) Box<dyn Fn() -> u64 + Send + Sync>);
+
+impl fmt::Debug for ListCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ListCount").field(&(self.0)()).finish()
+    }
+}
 
 /// The instruments of a mount.
 #[derive(Debug, Default)]
@@ -22,6 +32,8 @@ pub(crate) struct Instruments {
     pub(crate) changes: Arc<Recorder>,
     /// Returns the callers without an answer.
     pub(crate) callers: Callers,
+    /// Set where the names' own requests are not the LISTs that were sent: an index may have answered them.
+    pub(crate) lists: Option<ListCount>,
 }
 
 impl Instruments {

@@ -12,6 +12,10 @@ use crate::sync::spawn;
 impl Filesystem {
     /// How long `close` may leave a file unpublished that was opened to append.
     pub(super) fn append_delay(&self) -> Option<Duration> {
+        // With write-behind, each close is quick, and loses nothing.
+        if self.has_outbox() {
+            return None;
+        }
         let delay = self.writing.writes.as_ref().map(|writes| writes.append_delay);
         delay.filter(|delay| !delay.is_zero())
     }

@@ -118,9 +118,10 @@ impl Filesystem {
                         continue;
                     }
                     let _parent = self.emptying(parent);
+                    self.find_uploaded(&file).await?;
                     // A draft without an object in the store is only forgotten.
                     let is_gone = match file.stored() {
-                        Some(version) => self.delete_version(&version).await?,
+                        Some(version) => self.delete_drafted(&file, &version).await?,
                         None => true,
                     };
                     if is_gone {
@@ -158,6 +159,16 @@ impl Filesystem {
         let writes = self.writes()?;
         writes.rights.delete()?;
         Ok(writes.writer.bucket().delete(version).await? == Deleted::Gone)
+    }
+
+    /// As [`delete_version`](Self::delete_version), of the version of a draft that may wait in the outbox.
+    async fn delete_drafted(&self, file: &DraftFile, version: &ObjectId) -> Result<bool, FsError> {
+        self.note_ending(file, true).await?;
+        let deleted = self.delete_version(version).await;
+        if deleted.is_err() {
+            self.note_ending(file, false).await?;
+        }
+        deleted
     }
 
     /// Forgets these names (a prefix and a name in it), because the store has shown that they have changed.
@@ -244,6 +255,11 @@ impl Filesystem {
                 }
             }
             if is_as_found {
+                for found in [Some(&source), target.as_ref()] {
+                    if let Some(Target::Draft(file)) = found {
+                        self.find_uploaded(file).await?;
+                    }
+                }
                 let found = ((from, &source), (to, target.as_ref()));
                 let renamed = self.rename_found(found, &prefixes, keeps_target).await;
                 let Err(error) = renamed else { return Ok(()) };
@@ -293,13 +309,23 @@ impl Filesystem {
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {
-                let moved = self.move_object(file, &key, &condition).await?;
+                if let Some(Target::Draft(replaced)) = target {
+                    self.note_ending(replaced, true).await?;
+                }
+                let moved = self.move_object(file, &key, &condition).await;
+                if let (Err(_), Some(Target::Draft(replaced))) = (&moved, target) {
+                    self.note_ending(replaced, false).await?;
+                }
+                let moved = moved?;
                 self.note_attr(&moved, self.attr_of(from.parent, from.name, file));
                 Some(moved)
             }
             Target::Directory => return Err(FsError::IsDirectory),
         };
         if let Some(Target::Draft(file)) = target {
+            if let (Target::Draft(source), None) = (source, &moved) {
+                self.inherit_in_outbox(source, file);
+            }
             self.unlink_draft(file);
             self.discard_unused(file).await;
         }
@@ -322,6 +348,7 @@ impl Filesystem {
         if let (Target::Draft(file), None) = (source, &moved)
             && (file.has_closed() || !file.has_writers())
             && !file.is_half_written()
+            && !file.waits()
         {
             let _ = self.publish(file).await;
         }
@@ -337,6 +364,12 @@ impl Filesystem {
         key: &str,
         condition: Condition,
     ) -> Result<Option<File>, FsError> {
+        if file.in_outbox().is_some() {
+            if let Some(object) = file.object() {
+                self.may_move(&object)?;
+            }
+            return self.rename_in_outbox(file, key, condition).await.map(|()| None);
+        }
         let draft = file.draft();
         let Some(object) = file.object() else {
             if let Some(replaced) = file.replaced() {
@@ -360,22 +393,28 @@ impl Filesystem {
         Ok(Some(moved))
     }
 
+    /// Whether an object may be moved: one that this mount has not written only with the right to rename.
+    fn may_move(&self, object: &ObjectId) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        if writes.writer.has_written(object) {
+            return Ok(());
+        }
+        writes.rights.rename().inspect_err(|_| {
+            REFUSED.call_once(|| {
+                tracing::warn!(
+                    key = object.key(),
+                    "a file that this mount has not written is renamed with --allow rename or --allow delete only, because the object \
+                     at its old key is deleted; so this rename and all others are refused"
+                );
+            });
+        })
+    }
+
     /// Gives an object another key: by one request if the store can do so, else by a copy inside the store and a
     /// deletion. An object that this mount has not written may only be moved with the right to rename.
     async fn move_object(&self, file: &File, key: &str, condition: &Condition) -> Result<File, FsError> {
         let writes = self.writes()?;
-        if !writes.writer.has_written(&file.object) {
-            writes.rights.rename().inspect_err(|_| {
-                REFUSED.call_once(|| {
-                    let key = file.object.key();
-                    tracing::warn!(
-                        key,
-                        "a file that this mount has not written is renamed with --allow rename or --allow delete only, because the object \
-                         at its old key is deleted; so this rename and all others are refused"
-                    );
-                });
-            })?;
-        }
+        self.may_move(&file.object)?;
         let object = writes.writer.copier().rename(&file.object, key, Some(condition)).await?;
         writes.writer.note_written(&object);
         Ok(File { object, size: file.size, mtime: file.mtime })

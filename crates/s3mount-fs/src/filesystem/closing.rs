@@ -59,7 +59,7 @@ impl Filesystem {
     /// Publishes the writes of a handle that is closed. While another handle has changes that are not closed yet, only
     /// saves the bytes.
     pub(super) async fn publish_closed(
-        &self,
+        self: &Arc<Self>,
         file: &Arc<DraftFile>,
         writer: Option<WriterId>,
     ) -> Result<(), FsError> {
@@ -80,8 +80,14 @@ impl Filesystem {
                 Ok(())
             }
             // A failed draft returns its error.
-            (Verdict::Go, Close::Publish) | (Verdict::Fail | Verdict::LookAgain, _) => {
-                self.publish(file).await.map(drop)
+            (Verdict::Fail | Verdict::LookAgain, _) => self.publish(file).await.map(drop),
+            (Verdict::Go, Close::Publish) => {
+                if !self.leave_in_outbox(file).await? {
+                    return self.publish(file).await.map(drop);
+                }
+                file.note_closed(writer);
+                self.upload_later(file);
+                Ok(())
             }
         }
     }
@@ -93,6 +99,7 @@ impl Filesystem {
     pub(super) async fn publish(&self, file: &Arc<DraftFile>) -> Result<Published, FsError> {
         let published = file.publish().await.map_err(|error| self.failed(file, error))?;
         file.note_published(&published.object);
+        self.end_in_outbox(file);
         if self.handover.is_some() {
             file.set_changing(false);
             file.ino().into_iter().for_each(|ino| self.inodes.record_published(ino));
@@ -113,6 +120,10 @@ impl Filesystem {
             return Ok(());
         }
         if !self.writing.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
+            if self.leave_in_outbox(&file).await? {
+                self.upload_later(&file);
+                return Ok(());
+            }
             file.describe();
             file.draft().sync().await.map_err(|error| self.failed(&file, error))?;
             if file.draft().is_dirty() {
@@ -125,7 +136,12 @@ impl Filesystem {
     /// Closes a handle of a draft.
     pub(super) fn release_draft(self: &Arc<Self>, open: &OpenDraft) {
         let file = &open.file;
+        self.resume_orphans();
         let is_last = open.writer.is_some_and(|writer| file.remove_writer(writer));
+        if is_last && file.waits() {
+            self.upload_later(file);
+            return;
+        }
         if is_last {
             let is_log = open.how.appends && file.life() == Life::Dirty;
             if let Some(delay) = self.append_delay().filter(|_| is_log) {
@@ -224,9 +240,11 @@ impl Filesystem {
     /// any more. Returns how many drafts are lost in either way.
     pub async fn end_writes(self: &Arc<Self>) -> usize {
         let mut lost = 0;
+        self.end_outbox().await;
         for file in self.namespace.drafts() {
             if matches!(file.life(), Life::Dirty | Life::Clean)
                 && !file.is_idle()
+                && !file.waits()
                 && !self.end_open(&file).await
             {
                 lost += 1;

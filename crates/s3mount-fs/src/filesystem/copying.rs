@@ -50,7 +50,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => {
                 return None;
             }

@@ -211,7 +211,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -380,7 +380,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -421,7 +421,7 @@ impl Filesystem {
     /// from now on, and its handles keep the error. The caller holds the draft's turn.
     pub(super) fn failed(&self, file: &Arc<DraftFile>, error: WriteError) -> FsError {
         if file.draft().has_failed() && file.fail() {
-            self.give_up_kept(file);
+            let is_lost = self.give_up_failed(file, &error);
             let (prefix, name) = file.place();
             self.namespace.forget_draft(&prefix, &name, file);
             self.namespace.forget(&prefix, &name);
@@ -429,7 +429,7 @@ impl Filesystem {
                 self.inodes.detach(ino);
             }
             if let WriteError::Failed(cause) = &error
-                && file.has_closed()
+                && (is_lost && file.has_closed())
             {
                 let lost = FsError::Write(WriteError::Failed(cause.clone()));
                 self.writing.logs.note_lost(format!("{prefix}{name}"), lost);
@@ -456,7 +456,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => false,
         })
     }
@@ -487,7 +487,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => {
                 return None;
             }

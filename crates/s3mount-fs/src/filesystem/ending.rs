@@ -15,6 +15,7 @@ impl Filesystem {
     pub async fn settle_writes(self: &Arc<Self>) {
         for file in self.namespace.drafts() {
             if !file.has_writers()
+                && !file.waits()
                 && let Err(error) = self.clone().end_draft(file.clone()).await
             {
                 let (prefix, name) = file.place();
@@ -61,8 +62,9 @@ impl Filesystem {
         if let Ok(lost) = timeout(limit, self.end_writes()).await {
             return lost;
         }
+        self.tell_left();
         let drafts = self.namespace.drafts();
-        let left = drafts.iter().filter(|file| !file.is_idle());
+        let left = drafts.iter().filter(|file| !file.is_idle() && !file.waits());
         left.inspect(|file| {
             let (prefix, name) = file.place();
             let key = format!("{prefix}{name}");

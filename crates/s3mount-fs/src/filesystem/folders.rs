@@ -86,6 +86,13 @@ impl<'a> FolderNames for Names<'a> {
     }
 }
 
+/// Whether the store has never had any of these files, and no daemon before may have uploaded one.
+fn are_new(drafts: &[Arc<DraftFile>]) -> bool {
+    drafts
+        .iter()
+        .all(|file| file.stored().is_none() && file.in_outbox().is_none_or(|entry| entry.left.is_none()))
+}
+
 impl Filesystem {
     /// Renames a folder. Replaces an empty folder of the new name, unless `keeps_target`. No name in either is changed
     /// meanwhile, because the caller holds both trees.
@@ -111,11 +118,26 @@ impl Filesystem {
         }
         let source = self.namespace.stored_in(&renaming.old).await?;
         let _parent = self.emptying(from.parent);
+        let drafts = self.drafts_below(&renaming.old);
+        if self.has_outbox() && (source, target) == (StoredIn::Nothing, StoredIn::Nothing) && are_new(&drafts)
+        {
+            self.rename_new_folder(&renaming).await;
+            return Ok(());
+        }
+        // What the store has is copied there. So it has to have all.
+        self.upload_all(&drafts).await?;
         if source == StoredIn::Nothing && !self.has_drafts_below(&renaming.old) {
             self.switch(&renaming, &[]);
             return Ok(());
         }
         self.move_folder(&renaming, target == StoredIn::Marker).await
+    }
+
+    /// Renames a folder of which the store has nothing.
+    async fn rename_new_folder(&self, renaming: &Renaming<'_>) {
+        self.move_folder_in_outbox(&renaming.old, &renaming.new);
+        self.move_drafts(renaming, &[]).await;
+        self.switch(renaming, &[]);
     }
 
     /// Whether a name below the directory `prefix` refers to a draft.
@@ -163,6 +185,7 @@ impl Filesystem {
                 file.draft().rename(&format!("{prefix_now}{name}"), Some(condition)).await;
             }
             file.rename(&prefix_now, &name, None, copy.map(|copy| copy.to.clone()));
+            self.move_in_outbox(&file, None);
             // The next daemon goes on with the copy.
             file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
         }

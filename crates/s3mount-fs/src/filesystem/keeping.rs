@@ -134,6 +134,7 @@ impl Filesystem {
     /// Takes the name of a draft away. The next daemon does not go on with it.
     pub(super) fn unlink_draft(&self, file: &DraftFile) {
         file.unlink();
+        self.end_in_outbox(file);
         self.give_up_kept(file);
         file.ino().into_iter().for_each(|ino| self.inodes.record(ino));
     }

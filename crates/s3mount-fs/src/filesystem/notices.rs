@@ -89,7 +89,7 @@ impl Filesystem {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_)
+            | OpenFile::Settable(..)
             | OpenFile::Lost(_) => None,
         })
     }

@@ -7,6 +7,7 @@ use s3mount_metrics::Listener;
 use s3mount_prefetch::OpenReader;
 
 use crate::ahead::hints::HintWriter;
+use crate::control::Control;
 use crate::control::keep_file::KeepFile;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::open::reader_slot::ReaderSlot;
@@ -67,7 +68,7 @@ pub(crate) enum OpenFile {
     /// The file that takes the paths of files to warm.
     Keep(Arc<KeepFile>),
     /// The file that takes the limit on the memory, and its text as of its open.
-    Memory(Bytes),
+    Settable(Control, Bytes),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
     /// A file that a daemon before had open, and whose bytes are lost with that daemon.
@@ -85,7 +86,7 @@ impl OpenFile {
             | OpenFile::Events(_)
             | OpenFile::Hints(_)
             | OpenFile::Keep(_)
-            | OpenFile::Memory(_) => None,
+            | OpenFile::Settable(..) => None,
         }
     }
 }

@@ -95,7 +95,7 @@ impl Filesystem {
             Control::Events | Control::Changes => OpenFile::Events(Arc::new(self.instruments.listen(own)?)),
             Control::Prefetch => OpenFile::Hints(Arc::default()),
             Control::Keep => OpenFile::Keep(Arc::default()),
-            Control::Memory => OpenFile::Memory(self.show(own).into()),
+            Control::Memory | Control::Pending => OpenFile::Settable(own, self.show(own).into()),
         })
     }
 

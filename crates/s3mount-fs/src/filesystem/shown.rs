@@ -4,10 +4,18 @@ use s3mount_metrics::Registry;
 
 use super::Filesystem;
 use crate::FsMetrics;
+use crate::control::instruments::ListCount;
 use crate::control::{Control, memory_file};
 use crate::page_cache::direct::Reason;
 
 impl Filesystem {
+    /// Has `count` say how many LISTs succeeded: the client that sends them knows which of the names came from elsewhere.
+    #[must_use]
+    pub fn with_list_count(mut self, count: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.instruments.lists = Some(ListCount(Box::new(count)));
+        self
+    }
+
     /// The metrics of the mount: those of this crate, of the crates below it, and of others that add theirs.
     pub fn registry(&self) -> &Registry {
         &self.instruments.registry
@@ -18,7 +26,10 @@ impl Filesystem {
         let metrics = &*self.instruments.metrics;
         let (hints_queued, hints_ahead) = self.ahead.counts();
         let direct = self.page_cache.counts();
-        metrics.list_requests.set(self.namespace.requests().succeeded());
+        let asked_for = || self.namespace.requests().succeeded();
+        metrics
+            .list_requests
+            .set(self.instruments.lists.as_ref().map_or_else(asked_for, |lists| (lists.0)()));
         metrics.hidden_keys.set(self.namespace.requests().hidden_keys());
         metrics.metadata.set_len(self.namespace.bytes());
         metrics.hints_queued.set_len(hints_queued);
@@ -31,6 +42,11 @@ impl Filesystem {
         metrics.refused_readaheads.set(self.page_cache.maps().refused());
         metrics.direct_opens.set(direct.opens);
         metrics.direct_kinds.set_len(direct.kinds);
+        let waiting = self.in_outbox();
+        metrics.outbox_files.set(waiting.entries);
+        metrics.outbox_bytes.set(waiting.bytes);
+        metrics.outbox_failed.set(waiting.failed);
+        metrics.outbox_disk.set(waiting.disk_bytes);
         for (reason, count) in Reason::ALL.iter().zip(direct.back) {
             metrics.direct_given_up.at(*reason).set(count);
         }
@@ -41,6 +57,7 @@ impl Filesystem {
     pub(super) fn show(&self, file: Control) -> String {
         match file {
             Control::Streams => return self.show_streams(),
+            Control::Pending => return self.show_pending(),
             Control::Memory => {
                 return memory_file::show(&self.prefetcher.memory(), self.config.memory_beside_bytes);
             }

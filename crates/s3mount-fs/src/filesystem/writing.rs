@@ -266,7 +266,8 @@ impl Filesystem {
                 Ok(None)
             }
             Some(OpenFile::Keep(writer)) => Ok(Some(Deferred::Warm(writer.push(data)))),
-            Some(OpenFile::Memory(_)) => self.set_memory_limit(data).map(|()| None),
+            Some(OpenFile::Settable(Control::Pending, _)) => self.decide_in_outbox(data).map(|()| None),
+            Some(OpenFile::Settable(..)) => self.set_memory_limit(data).map(|()| None),
             Some(OpenFile::Draft(open)) if open.how.writes => {
                 let Some(writer) = open.writer else { return Err(FsError::ReadOnly) };
                 self.write_draft(&open.file, writer, to, data, thread)
@@ -367,7 +368,7 @@ impl Filesystem {
             Ok(()) => self.publish_closed(&file, Some(writer)).await,
             Err(error) => Err(error),
         };
-        if file.remove_writer(writer) {
+        if file.remove_writer(writer) && !file.waits() {
             let ended = self.clone().end_draft(file).await;
             result.and(ended)?;
         } else {

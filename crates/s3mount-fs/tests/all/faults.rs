@@ -23,6 +23,7 @@ fn mount(client: &Arc<MemoryClient>) -> Arc<Filesystem> {
         rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 },
         object: NewObject::default(),
         append_delay: Duration::ZERO,
+        outbox: None,
         publishes_on_fsync: false,
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };

@@ -50,6 +50,7 @@ fn mount_as(
         rights,
         object: NewObject::default(),
         append_delay: Duration::ZERO,
+        outbox: None,
         publishes_on_fsync: false,
     };
     let mut config = FsConfig { allows_writes: true, ..FsConfig::default() };

@@ -45,8 +45,14 @@ fn mount_of(
     let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writer = Writer::new(client.clone(), pool, config, &runtime);
-    let writes =
-        Writes { writer, rights, object: NewObject::default(), append_delay, publishes_on_fsync: false };
+    let writes = Writes {
+        writer,
+        rights,
+        object: NewObject::default(),
+        append_delay,
+        outbox: None,
+        publishes_on_fsync: false,
+    };
     let negative_metadata_ttl = Duration::from_secs(1);
     let config = FsConfig { allows_writes: true, negative_metadata_ttl, ..FsConfig::default() };
     (client.clone(), Arc::new(Filesystem::new(client, prefetcher, config, &runtime).with_writes(writes)))

@@ -149,6 +149,16 @@ impl Adapter {
         self.change(req, None, Operation::Fsync, reply, work, |reply, ()| reply.ok());
     }
 
+    /// Makes the names of files safe that wait to be uploaded. All others are safe already.
+    pub(super) fn on_fsyncdir(&self, req: &Request, reply: ReplyEmpty) {
+        if !self.fs.has_outbox() {
+            return reply.ok();
+        }
+        let fs = self.fs.clone();
+        let work = async move { fs.sync_names().await };
+        self.change(req, None, Operation::Fsync, reply, work, |reply, ()| reply.ok());
+    }
+
     /// Makes a file as long as asked for. Room needs no reservation.
     pub(super) fn on_fallocate(&self, req: &Request, fh: FileHandle, end: u64, mode: i32, reply: ReplyEmpty) {
         if !self.fs.allows_writes() {

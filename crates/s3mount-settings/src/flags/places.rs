@@ -18,6 +18,7 @@ impl MountArgs {
         let folder = |path: PathBuf| path.parent().map(Path::to_owned);
         for (flag, path) in [
             ("--write-spool", self.writing.write_spool.as_ref().and_then(at)),
+            ("--write-behind", self.writing.write_behind.as_ref().and_then(at)),
             ("--control-socket", self.control_socket.as_ref().and_then(at).and_then(folder)),
         ] {
             if let Some(path) = path {

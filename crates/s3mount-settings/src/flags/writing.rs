@@ -68,6 +68,20 @@ pub(crate) struct WriteArgs {
     #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING, hide_short_help = true)]
     pub(crate) max_spool_size: Size,
 
+    /// Let close and fsync of a file return once its bytes are safe on a local disk, in this folder; uploads follow.
+    ///
+    /// For jobs that write thousands of small files, one after another. Programs of this mount see such a file at once,
+    /// others when it is uploaded. A daemon that is killed, or a machine that loses its power, loses none: the next mount
+    /// with this folder uploads them. A file of more than --write-part-size is uploaded while it is written, and its close
+    /// waits, as without this flag. `s3mount flush` and `s3mount umount` wait for all uploads, and `s3mount pending` shows
+    /// what waits, and what S3 has refused.
+    #[arg(long, value_name = "DIR", help_heading = WRITING)]
+    pub(crate) write_behind: Option<PathBuf>,
+
+    /// Room for the files in --write-behind. Where it is full, close waits for S3.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", requires = "write_behind", help_heading = WRITING, hide_short_help = true)]
+    pub(crate) max_write_behind_size: Size,
+
     /// Let programs that append to a file close it without waiting for S3.
     ///
     /// A log whose writer opens it anew for each line is uploaded anew for each line. With a time such as

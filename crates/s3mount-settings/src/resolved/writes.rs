@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use s3mount_fs::Rights;
 use s3mount_object::{Encryption, NewObject};
+use s3mount_outbox::Limits;
 use s3mount_write::SpoolConfig;
 
 use super::journal;
@@ -48,6 +49,8 @@ pub struct WriteConfig {
     pub journal: JournalConfig,
     /// Whether new folders are objects.
     pub has_folder_markers: bool,
+    /// Where closed files wait until the store has them, if anywhere.
+    pub outbox: Option<OutboxConfig>,
     /// How long the object of a file waits for more that is appended.
     pub append_delay: Duration,
     /// What new objects have beside their bytes.
@@ -59,6 +62,15 @@ impl WriteConfig {
     pub fn beside_pool(&self, memory_limit_bytes: u64) -> u64 {
         self.body_bytes + memory_limit_bytes / WAITING_SHARE
     }
+}
+
+/// Where closed files wait until the store has them.
+#[derive(Clone, Debug)]
+pub struct OutboxConfig {
+    /// The folder.
+    pub dir: PathBuf,
+    /// How much of the disk they may take.
+    pub limits: Limits,
 }
 
 /// Where the journal is.
@@ -73,6 +85,10 @@ pub struct JournalConfig {
 /// Checks the flags.
 pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Result<Option<WriteConfig>> {
     if !args.allows_writes() {
+        ensure!(
+            args.write_behind.is_none(),
+            "--write-behind is for files that are written: add --allow write, also to upload what a mount before has left"
+        );
         return Ok(None);
     }
     let part = args.write_part_size;
@@ -87,6 +103,12 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         Size(memory_limit_bytes)
     );
     let spool = args.write_spool.as_deref().map(|dir| spool(dir, args.max_spool_size)).transpose()?;
+    let outbox =
+        args.write_behind.as_deref().map(|dir| outbox(dir, args.max_write_behind_size, part)).transpose()?;
+    ensure!(
+        outbox.is_none() || !args.keep_attributes,
+        "--write-behind does not keep the attributes of --keep-attributes when the daemon is killed; leave one of them out"
+    );
     let encryption = args
         .sse
         .as_ref()
@@ -108,6 +130,7 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         body_bytes: memory_limit_bytes / BODY_SHARE,
         spool,
         has_checksums: args.upload_checksums == UploadChecksums::Crc64nvme,
+        outbox,
         append_delay: args.append_delay.0,
         publishes_on_fsync: args.fsync_publish,
         journal: JournalConfig {
@@ -135,6 +158,31 @@ fn content_type(named: &str) -> anyhow::Result<Option<String>> {
         "--content-type {named:?} is not a media type; write one such as application/octet-stream, or auto"
     );
     Ok((named != "auto").then(|| named.to_owned()))
+}
+
+/// How many files may wait: each takes some 4 KiB of the daemon's memory.
+const MOST_WAITING: usize = 16_384;
+
+/// How many parts have room in a file of the outbox.
+const PARTS_IN_SEGMENT: u64 = 4;
+
+/// How many files of the outbox there are at least, so that one is not full of what is over.
+const LEAST_SEGMENTS: u64 = 2;
+
+/// Checks the folder in which closed files wait.
+fn outbox(dir: &Path, size: Size, part: Size) -> anyhow::Result<OutboxConfig> {
+    let dir = std::path::absolute(dir)?;
+    let shown = dir.display();
+    ensure!(dir.is_dir(), "--write-behind {shown} is not a folder; make it, or name another");
+    tempfile::tempfile_in(&dir)
+        .with_context(|| format!("--write-behind {shown} can't be written to; name a folder of yours"))?;
+    let segment_bytes = part.0 * PARTS_IN_SEGMENT;
+    let least = Size(segment_bytes * LEAST_SEGMENTS);
+    ensure!(
+        size.0 >= least.0,
+        "--max-write-behind-size {size} is too small: parts of {part} need {least} at least"
+    );
+    Ok(OutboxConfig { dir, limits: Limits { bytes: size.0, entries: MOST_WAITING, segment_bytes } })
 }
 
 /// Checks that files can be made in the folder.

@@ -30,7 +30,7 @@ impl Judge {
         for (old, new, target) in stay {
             self.gone(store, &old)?;
             let Target::File(file) = target else { continue };
-            if self.files[file].stored > 0 && !self.has_writers(file, asked) {
+            if self.files[file].stored > 0 && !self.is_behind && !self.has_writers(file, asked) {
                 self.is_at(store, (&[&new], file), (asked, now)).map_err(|wrong| {
                     broken(
                         Rule::Stored,

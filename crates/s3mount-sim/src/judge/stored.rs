@@ -66,6 +66,17 @@ impl Judge {
         self.shared.as_mut().map_or(Ok(()), |shared| shared.conflict(opened, (asked, now)))
     }
 
+    /// A `close` says that the bytes are safe, which are stored later.
+    ///
+    /// # Errors
+    /// None: it is seen when a daemon is killed, and in the end.
+    pub fn acknowledged(&mut self, opened: &Opened, asked: u64) -> Check {
+        if let Some(file) = opened.file.filter(|_| self.shared.is_none()) {
+            self.files[file].stored = asked;
+        }
+        Ok(())
+    }
+
     /// A `close` says that the bytes are kept, which are not stored by then.
     ///
     /// # Errors

@@ -360,6 +360,16 @@ impl Player {
         self.done(&opened, answer)?;
         let is_delayed =
             self.place.as_ref().is_some_and(|place| place.delays_appends() && opened.only_appends);
+        let is_behind = self.place.as_ref().filter(|place| place.is_behind());
+        if let Some(place) = is_behind.filter(|_| answer.is_ok() && is_said && was_last) {
+            if self.draw.happens(500) {
+                // Programs write on, and daemons are killed, before it is uploaded.
+                return world.judge().acknowledged(&opened, asked);
+            }
+            if !place.flush().await {
+                return Ok(());
+            }
+        }
         let is_stored = is_said && was_last && !is_delayed;
         if answer.is_ok() && opened.wrote && is_stored {
             world.judge().outlived(&world.store, &opened, asked)?;

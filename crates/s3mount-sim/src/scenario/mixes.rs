@@ -27,6 +27,8 @@ pub struct Mix {
     pub has_spool: bool,
     /// Whether names lie in folders.
     pub has_folders: bool,
+    /// Whether closed files wait in an outbox.
+    pub is_behind: bool,
     /// Whether a `close` after appending leaves the file unpublished for a while.
     pub delays_appends: bool,
     /// Whether what was read is kept on a disk.
@@ -66,6 +68,7 @@ pub(super) const ONE: Mix = Mix {
     has_spool: false,
     has_folders: false,
     delays_appends: false,
+    is_behind: false,
     is_cached: false,
     keeps_attributes: false,
     has_many_names: false,
@@ -178,6 +181,9 @@ const LATE_AGAIN: Option<&str> = Some(
 const SET_LATE: Option<&str> = Some(
     "a copy of an object onto itself keeps its ETag, so one that is done late undoes what was set since (promise 27)",
 );
+
+/// Closed files wait in an outbox.
+const BEHIND: Mix = Mix { is_behind: true, ..ONE };
 
 /// A mode or a time that is not stored yet makes a file one that is being written.
 const SET_AND_READ: Option<&str> = Some(
@@ -318,6 +324,21 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "folders, kills, faults", weight: 1, has_kills: true, has_faults: true, ..IN_FOLDERS },
     Mix { name: "folders, stranger", weight: 1, has_stranger: true, ..IN_FOLDERS },
     Mix { name: "folders, mounts", weight: 1, mounts: 2, ..IN_FOLDERS },
+    Mix { name: "behind", weight: 3, ..BEHIND },
+    Mix { name: "behind, faults", weight: 3, has_faults: true, ..BEHIND },
+    Mix { name: "behind, saving", weight: 2, kinds: SAVING, ..BEHIND },
+    Mix { name: "behind, logging", weight: 1, kinds: LOGGING, ..BEHIND },
+    Mix { name: "behind, kills", weight: 4, kinds: SAVING, has_kills: true, ..BEHIND },
+    Mix {
+        name: "behind, kills, faults",
+        weight: 2,
+        kinds: SAVING,
+        has_kills: true,
+        has_faults: true,
+        ..BEHIND
+    },
+    Mix { name: "behind, folders", weight: 2, is_behind: true, ..IN_FOLDERS },
+    Mix { name: "behind, folders, kills", weight: 1, is_behind: true, has_kills: true, ..IN_FOLDERS },
     Mix { name: "takeovers", weight: 4, ..TAKEN_OVER },
     Mix { name: "takeovers, plain", weight: 2, kinds: PLAIN, ..TAKEN_OVER },
     Mix { name: "takeovers, scanning", weight: 2, kinds: SCANNING, has_many_names: true, ..TAKEN_OVER },

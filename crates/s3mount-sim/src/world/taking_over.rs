@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::left::{Left, copied, seed};
-use super::{Begin, LIVES, Place, SimMount, TIMEOUT};
+use super::{Begin, Disks, LIVES, Place, SimMount, TIMEOUT};
 use crate::store::client::MountClient;
 
 /// How often to look whether the store has done all that a daemon has sent.
@@ -77,8 +77,7 @@ impl Place {
             (&self.store, number),
             &self.plan,
             self.draw.clone(),
-            Some(&journals),
-            self.cache.as_ref(),
+            Disks { journals: Some(&journals), ..self.disks(None) },
             Begin::TakenOver(handover, left, self.mount().kernel.clone(), begun),
         );
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);

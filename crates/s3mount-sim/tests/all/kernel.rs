@@ -26,6 +26,7 @@ fn mount(seed: u64) -> (Arc<MemoryClient>, Arc<Kernel>) {
         rights: ALL,
         object: NewObject::default(),
         append_delay: Duration::ZERO,
+        outbox: None,
         publishes_on_fsync: false,
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };

@@ -32,6 +32,9 @@ impl Draft {
         offset: u64,
     ) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
+        if range.len() > 0 {
+            self.wake(u64::MAX).await?;
+        }
         self.take(version, size, range, offset).map_err(|error| self.fail(error))?;
         if range.len() > 0 {
             self.give_up_keeping();

@@ -57,11 +57,21 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn publish(&self) -> Result<Published, WriteError> {
         let _turn = self.turn.lock().await;
-        self.publish_alone().await
+        self.publish_alone(|_| true).await
     }
 
-    /// Publishes while it is its turn.
-    async fn publish_alone(&self) -> Result<Published, WriteError> {
+    /// As [`publish`](Self::publish), for a draft whose bytes are safe elsewhere: after an error that
+    /// [may pass](WriteError::may_pass), it stays as it is.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn try_publish(&self) -> Result<Published, WriteError> {
+        let _turn = self.turn.lock().await;
+        self.publish_alone(|error| !error.may_pass()).await
+    }
+
+    /// Publishes while it is its turn. The draft fails by an error that `is_final`.
+    async fn publish_alone(&self, is_final: impl Fn(&WriteError) -> bool) -> Result<Published, WriteError> {
         // What the version has beside its bytes is asked of the one that is there.
         self.find_late().await;
         let mut target = {
@@ -79,7 +89,7 @@ impl Draft {
             target.condition = self.state().condition.clone();
             published = self.publish_at(&target).await;
         }
-        let published = published.map_err(|error| self.fail(error))?;
+        let published = published.map_err(|error| if is_final(&error) { self.fail(error) } else { error })?;
         self.forget_late();
         self.end_line();
         self.shared.metrics.published.inc();
@@ -163,7 +173,7 @@ impl Draft {
     }
 
     /// Whether one request can publish the file: it is no longer than a part, and all bytes can be had.
-    fn is_small(&self) -> bool {
+    pub(super) fn is_small(&self) -> bool {
         let state = self.state();
         let most = state.layout.map_or(self.shared.config.part_bytes, |layout| layout.first());
         state.size() <= most && state.stored(0, state.size()).is_none()

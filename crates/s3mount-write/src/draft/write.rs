@@ -53,7 +53,7 @@ impl Draft {
     /// See [`WriteError`].
     pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<usize, WriteError> {
         let Ok(_turn) = self.turn.try_lock() else { return Ok(0) };
-        if self.is_kept() {
+        if self.is_kept() || self.is_resting() {
             return Ok(0);
         }
         let written = self.try_write_alone(offset, data);
@@ -88,6 +88,9 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
+        if !data.is_empty() {
+            self.wake(u64::MAX).await?;
+        }
         let keeper = if data.is_empty() { None } else { self.begin_change().await };
         let written = self.write_alone(offset, data.clone()).await;
         if let Some(keeper) = keeper {
@@ -225,6 +228,7 @@ impl Draft {
 
     /// Gives the file another size, and has the keeper told.
     async fn resize_kept(&self, size: u64) -> Result<(), WriteError> {
+        self.wake(size).await?;
         let keeper = self.begin_change().await;
         let resized = self.resize(size);
         if let Some(keeper) = keeper {

@@ -53,6 +53,7 @@ fn make_of(client: &Arc<MemoryClient>, fs_config: FsConfig) -> Filesystem {
         rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 },
         object: NewObject::default(),
         append_delay: std::time::Duration::ZERO,
+        outbox: None,
         publishes_on_fsync: false,
     };
     let config = FsConfig { allows_writes: true, ..fs_config };

@@ -1,0 +1,161 @@
+//! What is known of all entries, and what the disk was told of them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use bytes::Bytes;
+
+use crate::OutboxDisk;
+use crate::entry::{Entry, EntryId};
+use crate::kept::{KeptBytes, Location};
+use crate::segments::Segments;
+
+/// An entry that is not over.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) entry: Entry,
+    pub(crate) failed: Option<String>,
+    pub(crate) is_ending: bool,
+    pub(crate) bytes: KeptBytes,
+    /// When it was given its key: later ones have higher numbers.
+    pub(crate) named: u64,
+    /// Whether an entry that replaces it was written. It is over once that is durable.
+    pub(crate) is_being_replaced: bool,
+}
+
+/// What a record without bytes is about. A later one says all that an earlier one of the same entry and topic has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    Name,
+    Folder,
+    Failure,
+    Ending,
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) struct OutboxState {
+    pub(crate) segments: Segments,
+    /// Whether records may be written behind those of the last file.
+    pub(crate) is_open: bool,
+    pub(crate) entries: BTreeMap<EntryId, Slot>,
+    /// How many of these have not failed.
+    pub(crate) waiting: usize,
+    /// The next number for an entry, or for a name.
+    pub(crate) next_id: u64,
+    /// Records are numbered: the last that was written, and the last that is durable.
+    pub(crate) written: u64,
+    pub(crate) synced: u64,
+    /// Records that the disk has refused, in the order of time. They are the first ones of the next file.
+    pub(crate) unsaid: Vec<(EntryId, Topic, Vec<u8>)>,
+    /// Whether a sync has failed.
+    pub(crate) is_broken: bool,
+}
+
+impl OutboxState {
+    /// A number that neither an entry nor a name has had.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Whether all that was said survives a power cut.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.written == self.synced && self.unsaid.is_empty()
+    }
+
+    /// Whether the last file has room for a record of this length.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let fits = self.segments.last().is_some_and(|last| last.end + bytes <= last.room);
+        self.is_open && !self.is_broken && fits
+    }
+
+    /// Writes a record with its bytes behind the last one.
+    pub(crate) fn append(&mut self, head: &[u8], bytes: &[Bytes]) -> io::Result<Location> {
+        if !self.is_open {
+            return Err(io::Error::other("no file is open for records"));
+        }
+        let Some(last) = self.segments.last_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        let start = last.end + head.len() as u64;
+        let mut at = start;
+        let written = bytes.iter().try_for_each(|piece| {
+            last.file.write(at, piece)?;
+            at += piece.len() as u64;
+            Ok(())
+        });
+        // The head comes last: a record whose bytes are not all there is none.
+        match written.and_then(|()| last.file.write(last.end, head)) {
+            Ok(()) => {
+                let record_bytes = at - std::mem::replace(&mut last.end, at);
+                self.written += 1;
+                Ok(Location { segment: last.number, file: last.file.clone(), start, record_bytes })
+            }
+            Err(error) => {
+                // Nobody finds a record behind half of one.
+                self.is_open = false;
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a record without bytes. It is not lost if the process dies, unless the disk refuses: then it is written
+    /// later.
+    pub(crate) fn say(&mut self, id: EntryId, topic: Topic, record: Vec<u8>) {
+        if let Err(error) = self.append(&record, &[]) {
+            tracing::warn!(%error, "the outbox can't be told now of what a file has become");
+            self.unsaid.retain(|(other, about, _)| (*other, *about) != (id, topic));
+            self.unsaid.push((id, topic, record));
+        }
+    }
+
+    /// Writes what the disk has refused.
+    pub(crate) fn say_again(&mut self) -> io::Result<()> {
+        let unsaid = std::mem::take(&mut self.unsaid);
+        let said = unsaid.iter().try_for_each(|(.., record)| self.append(record, &[]).map(drop));
+        if said.is_err() {
+            self.unsaid = unsaid;
+        }
+        said
+    }
+
+    /// Drops an entry that is over.
+    pub(crate) fn forget(&mut self, id: EntryId) {
+        if let Some(slot) = self.entries.remove(&id) {
+            self.segments.drop_entry(&slot.bytes.location());
+            self.waiting -= usize::from(slot.failed.is_none());
+        }
+    }
+
+    /// Waits until all that was written survives a power cut. The caller is the only one who syncs.
+    pub(crate) fn sync_last(&mut self) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::Error::other("a sync has failed before"));
+        }
+        if self.written > self.synced
+            && let Some(last) = self.segments.last()
+            && let Err(error) = last.file.sync()
+        {
+            self.is_broken = true;
+            return Err(error);
+        }
+        self.synced = self.written;
+        // Nobody may write these anew: they would be there again.
+        let replaced = self.entries.iter().filter(|(_, slot)| slot.is_being_replaced);
+        for id in replaced.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.forget(id);
+        }
+        Ok(())
+    }
+
+    /// Removes the files of the disk, if nothing waits. The caller is the only one who syncs.
+    pub(crate) fn tidy(&mut self, disk: &dyn OutboxDisk) {
+        if !self.entries.is_empty() || self.segments.len() == 0 {
+            return;
+        }
+        // A power cut that comes between two files does not bring old names back.
+        if let Err(error) = self.sync_last() {
+            tracing::warn!(%error, "the outbox can't be synced before its files are removed");
+        }
+        self.segments.remove_all(disk);
+    }
+}

@@ -1,0 +1,102 @@
+//! Random lives of an outbox: each ends with a kill, a power cut, or all that waits being done.
+
+use proptest::prelude::*;
+use s3mount_object::{Condition, ETag};
+
+use super::bytes_of;
+use super::model::Model;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { key: u8, len: usize, replaced: Option<usize> },
+    Moved { which: usize, key: u8, condition: Option<Condition> },
+    Done(usize),
+    Failed { which: usize, why: String },
+    Retry(usize),
+    Commit,
+    Kill,
+    Cut(Vec<usize>),
+    Fail { after: usize, times: usize },
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => Just(0), 6 => 1..2_000_usize, 4 => 2_000..30_000_usize, 1 => 48_000..150_000_usize]
+}
+
+fn condition() -> impl Strategy<Value = Option<Condition>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Condition::Absent)),
+        "[0-9a-f]{8}".prop_map(|etag| Some(Condition::Matches(ETag::new(&format!("\"{etag}\""))))),
+    ]
+}
+
+/// How much is kept of writes, in hundredths, again and again.
+fn kept() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(prop_oneof![2 => Just(100_usize), 1 => Just(0), 1 => 0..100_usize], 1..12)
+}
+
+fn step(has_faults: bool) -> impl Strategy<Value = Step> {
+    let which = any::<usize>;
+    let put = (0..4_u8, len(), prop::option::weighted(0.3, which()));
+    let fail = (0..8_usize, prop_oneof![Just(1), 1..20_usize]);
+    prop_oneof![
+        12 => put.prop_map(|(key, len, replaced)| Step::Put { key, len, replaced }),
+        4 => (which(), 0..4_u8, condition())
+            .prop_map(|(which, key, condition)| Step::Moved { which, key, condition }),
+        9 => which().prop_map(Step::Done),
+        2 => (which(), "[a-zä\"]{0,20}").prop_map(|(which, why)| Step::Failed { which, why }),
+        2 => which().prop_map(Step::Retry),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Kill),
+        2 => kept().prop_map(Step::Cut),
+        if has_faults { 4 } else { 0 } => fail.prop_map(|(after, times)| Step::Fail { after, times }),
+    ]
+}
+
+fn run(steps: Vec<Step>, is_killed: bool) {
+    let mut model = Model::new();
+    for (seed, step) in (1..).zip(steps) {
+        let name = |key: u8| format!("folder/\"{key}");
+        match step {
+            Step::Put { key, len, replaced } => model.put(&name(key), bytes_of(seed, len), replaced),
+            Step::Moved { which, key, condition } => model.moved(which, &name(key), condition.as_ref()),
+            Step::Done(which) => model.done(which),
+            Step::Failed { which, why } => model.failed(which, Some(&why)),
+            Step::Retry(which) => model.failed(which, None),
+            Step::Commit => model.commit(),
+            Step::Kill => model.kill(),
+            Step::Cut(kept) => {
+                let mut kept = kept.into_iter().cycle();
+                model.cut(|len| len * kept.next().expect("it has no end") / 100);
+            }
+            Step::Fail { after, times } => model.fail(after, times),
+        }
+        model.check();
+    }
+    model.end(is_killed);
+}
+
+fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn what_waits_survives_kills_and_power_cuts(
+        steps in prop::collection::vec(step(false), 1..80),
+        is_killed: bool,
+    ) {
+        run(steps, is_killed);
+    }
+
+    #[test]
+    fn a_disk_that_refuses_loses_nothing_that_was_durable(
+        steps in prop::collection::vec(step(true), 1..80),
+        is_killed: bool,
+    ) {
+        run(steps, is_killed);
+    }
+}
