@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use s3mount_outbox::{EntryId, Mark, Outbox, OutboxError};
 use s3mount_write::WriteError;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// How long a file waits before it is uploaded. Programs that rename what they have written, or write on, do so at once, and
 /// then one request is enough.
@@ -41,6 +41,30 @@ pub(crate) struct InOutbox {
     pub(crate) is_ending: bool,
 }
 
+/// A value that tasks wait for. It wakes them in the order in which they came, which tokio's `watch` does not.
+#[derive(Debug, Default)]
+struct Awaited<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T> Awaited<T> {
+    fn change(&self, change: impl FnOnce(&mut T)) {
+        change(&mut lock(&self.value));
+        self.changed.notify_waiters();
+    }
+
+    async fn wait_for(&self, is_so: impl Fn(&T) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_so(&lock(&self.value)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
 /// The outbox of a mount, and its uploads.
 #[derive(Debug)]
 pub(crate) struct Behind {
@@ -48,9 +72,9 @@ pub(crate) struct Behind {
     /// The number in the marks of all writes of this daemon.
     pub(crate) family: u32,
     pub(crate) uploads: Semaphore,
-    urgency: watch::Sender<Urgency>,
+    urgency: Awaited<Urgency>,
     /// How many files have a task that uploads them.
-    tasks: watch::Sender<usize>,
+    tasks: Awaited<usize>,
     has_told: AtomicBool,
     /// Entries whose drafts have failed, though the store has not refused them.
     pub(crate) orphans: Mutex<Vec<EntryId>>,
@@ -64,7 +88,7 @@ pub(crate) struct Task(Arc<Behind>);
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.tasks.send_modify(|tasks| *tasks -= 1);
+        self.0.tasks.change(|tasks| *tasks -= 1);
     }
 }
 
@@ -74,8 +98,8 @@ impl Behind {
             outbox,
             family,
             uploads: Semaphore::new(UPLOADS),
-            urgency: watch::Sender::default(),
-            tasks: watch::Sender::new(0),
+            urgency: Awaited::default(),
+            tasks: Awaited::default(),
             has_told: AtomicBool::new(false),
             orphans: Mutex::default(),
             is_stuck: AtomicBool::new(false),
@@ -84,7 +108,7 @@ impl Behind {
 
     /// Counts a task.
     pub(crate) fn begin(self: &Arc<Self>) -> Task {
-        self.tasks.send_modify(|tasks| *tasks += 1);
+        self.tasks.change(|tasks| *tasks += 1);
         Task(self.clone())
     }
 
@@ -95,16 +119,14 @@ impl Behind {
 
     /// Waits before an upload, unless somebody asks for it.
     pub(crate) async fn wait(&self, pause: Duration) {
-        let mut urgency = self.urgency.subscribe();
-        let hurries = urgency.borrow().hurries;
+        let hurries = lock(&self.urgency.value).hurries;
         let is_urgent = |urgency: &Urgency| urgency.hurries != hurries || urgency.is_ending;
-        // The sender is this one's, so it is not gone.
-        drop(timeout(pause, urgency.wait_for(is_urgent)).await);
+        drop(timeout(pause, self.urgency.wait_for(is_urgent)).await);
     }
 
     /// Whether no attempt is made any more.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.urgency.borrow().is_hopeless
+        lock(&self.urgency.value).is_hopeless
     }
 
     /// An upload has succeeded, or was refused: the store answers.
@@ -122,24 +144,23 @@ impl Behind {
         } else {
             tracing::warn!(key, error, "files can't be uploaded now, and wait on");
         }
-        self.urgency.send_modify(|urgency| urgency.is_hopeless |= urgency.is_ending);
+        self.urgency.change(|urgency| urgency.is_hopeless |= urgency.is_ending);
         self.is_hopeless()
     }
 
     /// Has all files uploaded now.
     pub(crate) fn hurry(&self) {
-        self.urgency.send_modify(|urgency| urgency.hurries += 1);
+        self.urgency.change(|urgency| urgency.hurries += 1);
     }
 
     /// Waits until no file is being uploaded or waits for that.
     pub(crate) async fn idle(&self) {
-        let mut tasks = self.tasks.subscribe();
-        drop(tasks.wait_for(|tasks| *tasks == 0).await);
+        self.tasks.wait_for(|tasks| *tasks == 0).await;
     }
 
     /// Uploads all files now, because the mount ends. Leaves what can't be uploaded.
     pub(crate) async fn end(&self) {
-        self.urgency.send_modify(|urgency| urgency.is_ending = true);
+        self.urgency.change(|urgency| urgency.is_ending = true);
         self.idle().await;
     }
 
