@@ -85,12 +85,12 @@ impl Directories {
         &self.walks
     }
 
-    /// Which files of the daemon's own are there.
+    /// Shows the file of what waits in the outbox.
     pub(crate) fn add_pending(&mut self) {
         self.controls.has_pending = true;
     }
 
-    /// Which files the folder of the daemon has.
+    /// Which files of the daemon's own are there.
     pub(crate) fn controls(&self) -> Controls {
         self.controls
     }

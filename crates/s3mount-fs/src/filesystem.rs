@@ -27,6 +27,7 @@ mod followed;
 mod handing_over;
 mod housekeeping;
 mod keeping;
+mod left_waiting;
 mod links;
 mod markers;
 mod modes;

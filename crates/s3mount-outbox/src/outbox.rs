@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -72,7 +71,6 @@ struct Shared {
     state: Mutex<OutboxState>,
     /// Held by who syncs. Those who wait for it find their records durable.
     syncing: Mutex<()>,
-    taken: AtomicU64,
 }
 
 /// Files that wait until the store has them. Cheap to clone.
@@ -151,7 +149,7 @@ impl Outbox {
             state.segments.remove_unused(&*disk);
         }
         let (state, syncing) = (Mutex::new(state), Mutex::default());
-        let me = Self(Arc::new(Shared { disk, limits, state, syncing, taken: AtomicU64::new(0) }));
+        let me = Self(Arc::new(Shared { disk, limits, state, syncing }));
         me.empty_old();
         Ok((me, left))
     }
@@ -247,7 +245,6 @@ impl Outbox {
             self.withdraw(kept.id, replaced);
             return Err(error);
         }
-        self.0.taken.fetch_add(1, Ordering::Relaxed);
         if let Some(replaced) = replaced {
             self.state().forget(replaced);
         }
@@ -422,11 +419,6 @@ impl Outbox {
     pub fn tidy(&self) {
         let _alone = self.alone();
         self.state().tidy(self.disk());
-    }
-
-    /// How many entries it has taken.
-    pub fn taken(&self) -> u64 {
-        self.0.taken.load(Ordering::Relaxed)
     }
 }
 

@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use s3mount_metrics::json_string;
 use s3mount_object::{Condition, ObjectId};
 use s3mount_outbox::{Entry, EntryId, KeptBytes, Mark, OutboxMetrics, Waiting};
-use s3mount_write::{Published, RestingBytes, RestingDraft, WriteError};
+use s3mount_write::{Published, RestingBytes, WriteError};
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -25,7 +25,7 @@ use crate::sync::{lock, spawn};
 
 /// The bytes of an entry.
 #[derive(Debug)]
-struct OfEntry(KeptBytes);
+pub(super) struct OfEntry(pub(super) KeptBytes);
 
 impl RestingBytes for OfEntry {
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
@@ -34,7 +34,7 @@ impl RestingBytes for OfEntry {
 }
 
 /// The number of an entry in the marks of its uploads.
-fn in_marks(id: EntryId) -> u32 {
+pub(super) fn in_marks(id: EntryId) -> u32 {
     id.0 as u32
 }
 
@@ -155,12 +155,25 @@ impl Filesystem {
         }
     }
 
-    /// The store is about to be told that a draft's file is gone, or that another one has its name; or that was not done. If
-    /// the daemon dies before the entry is over, the next one does not take that for a conflict.
+    /// Tells the store by `telling` that the file of a draft is gone, or that another one has its name. If the daemon dies
+    /// before the entry is over, the next one does not take that for a conflict.
     ///
     /// # Errors
-    /// The disk's.
-    pub(super) async fn note_ending(&self, file: &DraftFile, is_ending: bool) -> Result<(), FsError> {
+    /// Those of `telling`; the disk's.
+    pub(super) async fn while_ending<T>(
+        &self,
+        file: &DraftFile,
+        telling: impl Future<Output = Result<T, FsError>>,
+    ) -> Result<T, FsError> {
+        self.note_ending(file, true).await?;
+        let told = telling.await;
+        if told.is_err() {
+            self.note_ending(file, false).await?;
+        }
+        told
+    }
+
+    async fn note_ending(&self, file: &DraftFile, is_ending: bool) -> Result<(), FsError> {
         if let (Some(behind), Some(entry)) = (&self.writing.behind, file.in_outbox()) {
             behind.outbox.ending(entry.id, is_ending);
             behind.outbox.commit().await?;
@@ -241,7 +254,7 @@ impl Filesystem {
         self.upload_after(file, LINGER);
     }
 
-    fn upload_after(self: &Arc<Self>, file: &Arc<DraftFile>, pause: Duration) {
+    pub(super) fn upload_after(self: &Arc<Self>, file: &Arc<DraftFile>, pause: Duration) {
         let Some(behind) = self.writing.behind.clone() else { return };
         if !file.begin_delay() {
             return;
@@ -329,74 +342,6 @@ impl Filesystem {
         file.note_published(&published.object);
         self.end_in_outbox(file);
         Ok(published)
-    }
-
-    /// Shows what the daemon before has left in the outbox, and has it uploaded. To be called before there is a mount.
-    pub fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) {
-        let Ok(writer) = self.writer() else { return };
-        for Waiting { id, entry, size, failed, is_ending, bytes } in waiting {
-            let Entry { key, condition, object, leaves, modified, mark } = entry;
-            if let Some(why) = failed {
-                tracing::warn!(
-                    key,
-                    why,
-                    "a file of a mount before waits in the outbox until somebody decides (s3mount pending)"
-                );
-                continue;
-            }
-            let Some((prefix, name)) = self.place_of(&key) else {
-                tracing::error!(key, "a file in the outbox can't be shown in this mount, and waits on");
-                continue;
-            };
-            let replaced = match &condition {
-                Some(Condition::Matches(etag)) => Some(ObjectId::new(&key, etag.clone())),
-                Some(Condition::Absent) | None => None,
-            };
-            let resting =
-                RestingDraft { bytes: Arc::new(OfEntry(bytes)), size, modified, replaced: replaced.clone() };
-            let draft = writer.go_on_resting(&key, resting, condition, object);
-            draft.set_number(in_marks(id));
-            let file = DraftFile::new(draft, &prefix, &name, replaced);
-            file.note_closed(None);
-            file.set_in_outbox(Some(InOutbox { id, left: Some(mark), is_ending }));
-            self.namespace.note_draft(&prefix, &name, &file);
-            tracing::info!(key, "a file of a mount before is uploaded");
-            match leaves {
-                Some(leaves) => self.end_rename(leaves, file),
-                None => self.upload_after(&file, Duration::ZERO),
-            }
-        }
-    }
-
-    /// Deletes the version that a renamed file has left at its key before, if that is still there, and uploads the file.
-    fn end_rename(self: &Arc<Self>, leaves: ObjectId, file: Arc<DraftFile>) {
-        let fs = self.clone();
-        spawn(self.namespace.requests().runtime(), async move {
-            let Ok(writer) = fs.writer() else { return };
-            if let Err(error) = writer.bucket().delete(&leaves).await {
-                tracing::warn!(key = leaves.key(), %error, "a file that was renamed is left at its key before");
-            } else if let Some((prefix, name)) = fs.place_of(leaves.key()) {
-                fs.namespace.note_gone(&prefix, &name);
-            }
-            fs.upload_after(&file, Duration::ZERO);
-        });
-    }
-
-    /// The folder of a key of this mount, and the name there. The folders above are there from now on.
-    fn place_of(&self, key: &str) -> Option<(Arc<str>, String)> {
-        let root = self.namespace.root();
-        let below = key.strip_prefix(root)?;
-        let names: Vec<&str> = below.split('/').collect();
-        if !names.iter().all(|name| s3mount_names::is_file_name(name)) {
-            return None;
-        }
-        let (name, folders) = names.split_last()?;
-        let mut prefix = root.to_owned();
-        for folder in folders {
-            self.namespace.note_new_folder(&Arc::from(&*prefix), folder);
-            prefix = format!("{prefix}{folder}/");
-        }
-        Some((prefix.into(), (*name).to_owned()))
     }
 
     /// How much waits.

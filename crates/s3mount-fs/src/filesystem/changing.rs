@@ -121,7 +121,7 @@ impl Filesystem {
                     self.find_uploaded(&file).await?;
                     // A draft without an object in the store is only forgotten.
                     let is_gone = match file.stored() {
-                        Some(version) => self.delete_drafted(&file, &version).await?,
+                        Some(version) => self.while_ending(&file, self.delete_version(&version)).await?,
                         None => true,
                     };
                     if is_gone {
@@ -159,16 +159,6 @@ impl Filesystem {
         let writes = self.writes()?;
         writes.rights.delete()?;
         Ok(writes.writer.bucket().delete(version).await? == Deleted::Gone)
-    }
-
-    /// As [`delete_version`](Self::delete_version), of the version of a draft that may wait in the outbox.
-    async fn delete_drafted(&self, file: &DraftFile, version: &ObjectId) -> Result<bool, FsError> {
-        self.note_ending(file, true).await?;
-        let deleted = self.delete_version(version).await;
-        if deleted.is_err() {
-            self.note_ending(file, false).await?;
-        }
-        deleted
     }
 
     /// Forgets these names (a prefix and a name in it), because the store has shown that they have changed.
@@ -309,14 +299,11 @@ impl Filesystem {
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {
-                if let Some(Target::Draft(replaced)) = target {
-                    self.note_ending(replaced, true).await?;
-                }
-                let moved = self.move_object(file, &key, &condition).await;
-                if let (Err(_), Some(Target::Draft(replaced))) = (&moved, target) {
-                    self.note_ending(replaced, false).await?;
-                }
-                let moved = moved?;
+                let moving = self.move_object(file, &key, &condition);
+                let moved = match target {
+                    Some(Target::Draft(replaced)) => self.while_ending(replaced, moving).await?,
+                    Some(_) | None => moving.await?,
+                };
                 self.note_attr(&moved, self.attr_of(from.parent, from.name, file));
                 Some(moved)
             }

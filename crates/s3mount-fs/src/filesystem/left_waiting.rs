@@ -1,0 +1,84 @@
+//! What the daemon before has left in the outbox: each entry is a draft again, and is uploaded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_object::{Condition, ObjectId};
+use s3mount_outbox::{Entry, Waiting};
+use s3mount_write::RestingDraft;
+
+use super::Filesystem;
+use super::behind::{OfEntry, in_marks};
+use crate::behind::InOutbox;
+use crate::drafts::DraftFile;
+use crate::sync::spawn;
+
+impl Filesystem {
+    /// Shows what the daemon before has left in the outbox, and has it uploaded. To be called before there is a mount.
+    pub fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) {
+        let Ok(writer) = self.writer() else { return };
+        for Waiting { id, entry, size, failed, is_ending, bytes } in waiting {
+            let Entry { key, condition, object, leaves, modified, mark } = entry;
+            if let Some(why) = failed {
+                tracing::warn!(
+                    key,
+                    why,
+                    "a file of a mount before waits in the outbox until somebody decides (s3mount pending)"
+                );
+                continue;
+            }
+            let Some((prefix, name)) = self.place_of(&key) else {
+                tracing::error!(key, "a file in the outbox can't be shown in this mount, and waits on");
+                continue;
+            };
+            let replaced = match &condition {
+                Some(Condition::Matches(etag)) => Some(ObjectId::new(&key, etag.clone())),
+                Some(Condition::Absent) | None => None,
+            };
+            let resting =
+                RestingDraft { bytes: Arc::new(OfEntry(bytes)), size, modified, replaced: replaced.clone() };
+            let draft = writer.go_on_resting(&key, resting, condition, object);
+            draft.set_number(in_marks(id));
+            let file = DraftFile::new(draft, &prefix, &name, replaced);
+            file.note_closed(None);
+            file.set_in_outbox(Some(InOutbox { id, left: Some(mark), is_ending }));
+            self.namespace.note_draft(&prefix, &name, &file);
+            tracing::info!(key, "a file of a mount before is uploaded");
+            match leaves {
+                Some(leaves) => self.end_rename(leaves, file),
+                None => self.upload_after(&file, Duration::ZERO),
+            }
+        }
+    }
+
+    /// Deletes the version that a renamed file has left at its key before, if that is still there, and uploads the file.
+    fn end_rename(self: &Arc<Self>, leaves: ObjectId, file: Arc<DraftFile>) {
+        let fs = self.clone();
+        spawn(self.namespace.requests().runtime(), async move {
+            let Ok(writer) = fs.writer() else { return };
+            if let Err(error) = writer.bucket().delete(&leaves).await {
+                tracing::warn!(key = leaves.key(), %error, "a file that was renamed is left at its key before");
+            } else if let Some((prefix, name)) = fs.place_of(leaves.key()) {
+                fs.namespace.note_gone(&prefix, &name);
+            }
+            fs.upload_after(&file, Duration::ZERO);
+        });
+    }
+
+    /// The folder of a key of this mount, and the name there. The folders above are there from now on.
+    fn place_of(&self, key: &str) -> Option<(Arc<str>, String)> {
+        let root = self.namespace.root();
+        let below = key.strip_prefix(root)?;
+        let names: Vec<&str> = below.split('/').collect();
+        if !names.iter().all(|name| s3mount_names::is_file_name(name)) {
+            return None;
+        }
+        let (name, folders) = names.split_last()?;
+        let mut prefix = root.to_owned();
+        for folder in folders {
+            self.namespace.note_new_folder(&Arc::from(&*prefix), folder);
+            prefix = format!("{prefix}{folder}/");
+        }
+        Some((prefix.into(), (*name).to_owned()))
+    }
+}
