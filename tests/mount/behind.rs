@@ -162,6 +162,59 @@ fn what_a_killed_daemon_has_left_is_uploaded_by_the_next() {
     assert_eq!((behind.stored("f01"), behind.list().as_str()), (None, ""));
 }
 
+/// A daemon is killed while the store removes a file, or has another one take its place, and while a newer state of that
+/// file waits. The next mount shows what the store has made of it, from its beginning on.
+#[test]
+fn what_was_being_removed_does_not_come_back_and_vanish() {
+    let mut behind = Behind::new(&[]);
+    for name in ["a/removed", "b/replaced", "c/kept", "b/source"] {
+        behind.world.server.put(BUCKET, name, name);
+    }
+    let server = &behind.world.server;
+    let keys = [
+        ("c/kept", FaultKind::Reset),
+        ("a/removed", FaultKind::LostAnswer),
+        ("b/source", FaultKind::LostAnswer),
+    ];
+    for (key, kind) in keys {
+        server.fault(Fault { key_contains: key.to_owned(), ..Fault::new(kind).on(Operation::DeleteObject) });
+    }
+    // The removals come before the uploads begin.
+    for name in ["a/removed", "b/replaced", "c/kept"] {
+        let mut file = OpenOptions::new().append(true).open(behind.world.path(name)).expect("a file");
+        std::io::Write::write_all(&mut file, b" and more").expect("an append");
+    }
+    let path = |name: &str| behind.world.path(name);
+    let (removed, kept, renamed) =
+        (path("a/removed"), path("c/kept"), (path("b/source"), path("b/replaced")));
+    let calls = [
+        std::thread::spawn(move || fs::remove_file(removed)),
+        std::thread::spawn(move || fs::remove_file(kept)),
+        std::thread::spawn(move || fs::rename(renamed.0, renamed.1)),
+    ];
+    wait_for("the store", || behind.stored("a/removed").is_none() && behind.stored("b/source").is_none());
+    behind.world.crash();
+    for call in calls {
+        call.join().expect("a thread").expect_err("no answer");
+    }
+    behind.world.server.fault(Fault::new(FaultKind::Stall(1500)).on(Operation::CreateMultipartUpload));
+    let flags = Behind::flags(&behind.outbox);
+    behind.world.remount(&flags);
+    let names = run("find", &[behind.world.mount.path(), Path::new("-type"), Path::new("f")]);
+    assert_eq!((names.lines().count(), behind.waiting()), (2, 1), "{names}");
+    assert_eq!(behind.world.read("b/replaced"), b"b/source");
+    for name in ["c/kept", "b/replaced"] {
+        let mut file = OpenOptions::new().append(true).open(behind.world.path(name)).expect("a file");
+        std::io::Write::write_all(&mut file, b", and again").expect("an append");
+    }
+    behind.thaw();
+    let flushed = behind.flush();
+    assert!(flushed.status.success(), "{}", said(&flushed));
+    let expected = [("b/replaced", "b/source, and again"), ("c/kept", "c/kept and more, and again")];
+    let expected = expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    assert_eq!(behind.world.stored_below(""), expected.into());
+}
+
 #[test]
 fn a_folder_belongs_to_one_mount_and_one_source() {
     let behind = Behind::new(&[]);

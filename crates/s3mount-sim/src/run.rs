@@ -117,15 +117,12 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
     let cache = scenario.disk.as_ref().map(|plan| Arc::new(CacheFolder::new(plan)));
-    let places: Vec<Arc<Place>> = scenario
-        .mounts
-        .iter()
-        .enumerate()
-        .map(|(number, plan)| {
-            let draw = Arc::new(Draw::new(scenario.seed ^ (number as u64 + 1) << 32));
-            Arc::new(Place::new(&store, number, plan, draw, scenario.ends(), cache.clone()))
-        })
-        .collect();
+    let mut places = Vec::new();
+    for (number, plan) in scenario.mounts.iter().enumerate() {
+        let draw = Arc::new(Draw::new(scenario.seed ^ (number as u64 + 1) << 32));
+        let place = Place::new(&store, number, plan, draw, scenario.ends(), cache.clone()).await;
+        places.push(Arc::new(place));
+    }
     for (number, place) in places.iter().enumerate().filter(|(_, place)| place.is_told()) {
         let draw = Draw::new(scenario.seed ^ (number as u64 + 1) << 48);
         tokio::spawn(hearing::hear(place.clone(), store.hear(), draw));
@@ -330,9 +327,13 @@ impl Player {
         place.kill().await;
         let world = &self.world;
         let recovered = place.recover().await;
-        place.upload_left().await;
+        let refused = place.upload_left().await;
         let is_recovered = recovered.is_ok();
         let uploads = world.store.open_uploads();
+        if refused > 0 && !world.judge().is_shared() {
+            let what = format!("the store refuses {refused} files that the daemon that was killed has left");
+            return Err(Broken { rule: Rule::Stored, what });
+        }
         if world.store.has_no_faults() && !world.judge().is_shared() {
             recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
             if uploads > 0 {
@@ -342,7 +343,7 @@ impl Player {
         }
         let mount = self.program.mount.unwrap_or_default();
         let check = world.judge().killed(&world.store, mount, is_recovered);
-        place.revive();
+        place.revive().await;
         check
     }
 }

@@ -119,7 +119,7 @@ impl Place {
     ///
     /// # Panics
     /// When the machine has no memory, or no room for journals.
-    pub fn new(
+    pub async fn new(
         store: &Arc<SimStore>,
         number: usize,
         plan: &MountPlan,
@@ -138,7 +138,7 @@ impl Place {
         let path = left.as_ref().map(Left::journals).or(journals.as_ref().map(TempDir::path));
         let outbox = plan.is_behind.then(Arc::<SimulatedDisk>::default);
         let disks = Disks { journals: path, cache: cache.as_ref(), outbox: outbox.as_ref() };
-        let first = SimMount::new((store, number), plan, draw.clone(), disks, begin);
+        let first = SimMount::new((store, number), plan, draw.clone(), disks, begin).await;
         Self {
             store: store.clone(),
             number,
@@ -199,12 +199,13 @@ impl Place {
     ///
     /// # Panics
     /// When the machine has no memory, or no room for journals.
-    pub fn revive(&self) {
+    pub async fn revive(&self) {
         let (lives, _) = self.life();
         let number = self.number + LIVES * (lives as usize + 1);
         let outbox = self.outbox();
         let disks = self.disks(outbox.as_ref());
-        let next = SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone);
+        let next =
+            SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await;
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.life.set((lives + 1, true));
     }
@@ -231,21 +232,26 @@ impl Place {
         }
     }
 
-    /// A daemon mounts, uploads what the one before has left in the outbox, and ends.
+    /// A daemon mounts, uploads what the one before has left in the outbox, and ends. Returns how many files the store has
+    /// refused.
     ///
     /// # Panics
     /// When the machine has no memory, or no room for journals.
-    pub async fn upload_left(&self) {
+    pub async fn upload_left(&self) -> u64 {
+        let mut refused = 0;
         if let Some(outbox) = self.outbox() {
             let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 4;
             let disks = self.disks(Some(&outbox));
             let between =
-                SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone);
+                SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone)
+                    .await;
             between.fs.flush_outbox().await;
+            refused = between.fs.metrics().outbox_failed.get();
             between.fs.end_writes().await;
             between.client.die();
             between.kernel.kill();
         }
+        refused
     }
 
     /// Whether modes and times are kept.
@@ -363,7 +369,7 @@ impl SimMount {
     ///
     /// # Panics
     /// When the machine has no memory, or no room for the journal.
-    fn new(
+    async fn new(
         (store, number): (&Arc<SimStore>, usize),
         plan: &MountPlan,
         draw: Arc<Draw>,
@@ -455,7 +461,7 @@ impl SimMount {
                 (fs, kernel)
             }
         };
-        fs.take_waiting(outbox.map(|(_, left)| left).unwrap_or_default());
+        fs.take_left(outbox.map(|(_, left)| left).unwrap_or_default()).await;
         Self { client, fs, kernel, writer, pool, disk }
     }
 

@@ -179,7 +179,7 @@ pub(crate) fn mount(
         fs = fs.with_attributes(bucket.clone());
     }
     let fs = Arc::new(fs.with_recorder(store.recorder()).with_list_count(store.list_count()));
-    runtime.block_on(async { fs.take_waiting(waiting) });
+    runtime.block_on(fs.take_left(waiting));
     store.register(fs.registry());
     register_process(fs.registry());
     let control = config

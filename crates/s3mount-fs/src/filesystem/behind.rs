@@ -431,7 +431,12 @@ impl Filesystem {
 }
 
 /// An earlier daemon may have uploaded the entry with this mark.
-fn expect(bucket: &s3mount_bucket::WritableBucket, key: &str, mark: Mark, condition: Option<&Condition>) {
+pub(super) fn expect(
+    bucket: &s3mount_bucket::WritableBucket,
+    key: &str,
+    mark: Mark,
+    condition: Option<&Condition>,
+) {
     let awaited = match condition {
         Some(Condition::Matches(etag)) => Some(etag),
         Some(Condition::Absent) | None => None,

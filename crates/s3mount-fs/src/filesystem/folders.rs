@@ -77,6 +77,12 @@ impl<'a> FolderNames for Names<'a> {
         self.fs.switch(self.renaming, moved);
     }
 
+    fn note_deleted(&self, moved: &[Moved]) {
+        let Renaming { from, parents, old, .. } = self.renaming;
+        self.fs.namespace.note_gone_below(old, moved.iter().map(|copy| copy.from.key()));
+        self.fs.namespace.note_gone(parents.0, from.name);
+    }
+
     async fn switch_back(&self, moved: &[Moved]) -> Self::Guard {
         let guard = self.fs.emptying(self.renaming.to.parent);
         let back = self.renaming.back();

@@ -3,19 +3,68 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{Condition, ObjectId};
+use futures::stream::{self, StreamExt as _};
+use s3mount_object::{Condition, ObjectError, ObjectId};
 use s3mount_outbox::{Entry, Waiting};
 use s3mount_write::RestingDraft;
 
 use super::Filesystem;
-use super::behind::{OfEntry, in_marks};
-use crate::behind::InOutbox;
+use super::behind::{OfEntry, expect, in_marks};
+use crate::behind::{Behind, InOutbox, UPLOADS};
 use crate::drafts::DraftFile;
 use crate::sync::spawn;
 
 impl Filesystem {
     /// Shows what the daemon before has left in the outbox, and has it uploaded. To be called before there is a mount.
-    pub fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) {
+    ///
+    /// What that daemon may have removed or replaced in the store is asked for first: a file that is gone there never shows.
+    pub async fn take_left(self: &Arc<Self>, left: Vec<Waiting>) {
+        let ended = |waiting: Waiting| async move { (!self.has_ended(&waiting).await).then_some(waiting) };
+        let going_on = stream::iter(left).map(ended).buffered(UPLOADS);
+        self.take_waiting(going_on.filter_map(std::future::ready).collect().await);
+    }
+
+    /// Whether an entry is over: it was about to end, and the store has been told why.
+    async fn has_ended(&self, waiting: &Waiting) -> bool {
+        let (Some(behind), true) = (&self.writing.behind, waiting.is_ending && waiting.failed.is_none())
+        else {
+            return false;
+        };
+        let (id, key) = (waiting.id, &*waiting.entry.key);
+        match self.is_as_expected(&waiting.entry).await {
+            Ok(true) => behind.outbox.ending(id, false),
+            Ok(false) => {
+                tracing::info!(key, "a file that a mount before has replaced or removed is not uploaded");
+                behind.outbox.done(id);
+                return true;
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(key, error, "whether a mount before has removed a file is not known yet");
+            }
+        }
+        false
+    }
+
+    /// Whether the store has what an entry is to replace, or what a daemon before has made of the entry.
+    async fn is_as_expected(&self, entry: &Entry) -> Result<bool, ObjectError> {
+        let Ok(writer) = self.writer() else { return Ok(true) };
+        let Entry { key, condition, mark, .. } = entry;
+        let bucket = writer.bucket();
+        expect(bucket, key, *mark, condition.as_ref());
+        if bucket.late_version(key).await?.is_some() {
+            return Ok(true);
+        }
+        let found = bucket.head(key).await?;
+        Ok(match condition {
+            Some(Condition::Matches(etag)) => found.is_some_and(|found| found.etag == *etag),
+            Some(Condition::Absent) => found.is_none(),
+            None => true,
+        })
+    }
+
+    /// Shows what waits in the outbox without a draft, and has it uploaded.
+    pub(super) fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) {
         let Ok(writer) = self.writer() else { return };
         for Waiting { id, entry, size, failed, is_ending, bytes } in waiting {
             let Entry { key, condition, object, leaves, modified, mark } = entry;
@@ -54,7 +103,10 @@ impl Filesystem {
     /// Deletes the version that a renamed file has left at its key before, if that is still there, and uploads the file.
     fn end_rename(self: &Arc<Self>, leaves: ObjectId, file: Arc<DraftFile>) {
         let fs = self.clone();
+        // It counts from now on.
+        let task = self.writing.behind.as_ref().map(Behind::begin);
         spawn(self.namespace.requests().runtime(), async move {
+            let _task = task;
             let Ok(writer) = fs.writer() else { return };
             if let Err(error) = writer.bucket().delete(&leaves).await {
                 tracing::warn!(key = leaves.key(), %error, "a file that was renamed is left at its key before");

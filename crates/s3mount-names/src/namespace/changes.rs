@@ -141,35 +141,51 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// Notes that everything below the folder `from` is below the folder `to` now. Of its objects, these have `moved`.
-    pub fn folder_moved<'a>(&self, (from, to): (&str, &str), moved: impl Iterator<Item = MovedFile<'a>>) {
-        let now = Instant::now();
+    pub fn folder_moved<'a>(
+        &self,
+        (from, to): (&str, &str),
+        moved: impl Iterator<Item = MovedFile<'a>> + Clone,
+    ) {
         self.overlay.move_folder(from, to);
+        self.note_gone_below(from, moved.clone().map(|moved| moved.old_key));
+        let files = moved.map(|MovedFile { object, size, mtime, .. }| {
+            (object.key(), Change::File(File { object: object.clone(), size, mtime }))
+        });
+        self.note_below(to, files, || Change::Stored);
+    }
+
+    /// Notes that these objects below the folder `root` are deleted.
+    pub fn note_gone_below<'a>(&self, root: &str, keys: impl Iterator<Item = &'a str>) {
+        self.note_below(root, keys.map(|key| (key, Change::Gone)), || Change::Gone);
+    }
+
+    /// Notes changes of objects below the folder `root`, and the change of each folder between.
+    fn note_below<'a>(
+        &self,
+        root: &str,
+        changes: impl Iterator<Item = (&'a str, Change<D>)>,
+        of_folder: impl Fn() -> Change<D>,
+    ) {
+        let now = Instant::now();
         let mut folders = BTreeSet::new();
-        for MovedFile { old_key, object, size, mtime } in moved {
-            let file = File { object: object.clone(), size, mtime };
-            for (key, root, change) in [(old_key, from, Change::Gone), (object.key(), to, Change::File(file))]
-            {
-                let (prefix, name) = split_key(key);
-                if is_file_name(name) {
-                    self.overlay.set_unless_local(prefix, name, change, now);
-                }
-                let mut folder = prefix;
-                while folder.len() > root.len() && folders.insert((folder, root == to)) {
-                    folder = split_key(&folder[..folder.len() - 1]).0;
-                }
-            }
-        }
-        for (folder, is_new) in folders {
-            let (prefix, name) = split_key(&folder[..folder.len() - 1]);
+        for (key, change) in changes {
+            let (prefix, name) = split_key(key);
             if is_file_name(name) {
-                let change = if is_new { Change::Stored } else { Change::Gone };
                 self.overlay.set_unless_local(prefix, name, change, now);
             }
+            let mut folder = prefix;
+            while folder.len() > root.len() && folders.insert(folder) {
+                folder = split_key(&folder[..folder.len() - 1]).0;
+            }
         }
-        for prefix in [from, to] {
-            self.listings.close_below(prefix);
-            self.snapshots.forget_below(prefix, now);
+        for folder in folders {
+            let (prefix, name) = split_key(&folder[..folder.len() - 1]);
+            if is_file_name(name) {
+                self.overlay.set_unless_local(prefix, name, of_folder(), now);
+            }
         }
+        self.listings.close_below(root);
+        self.snapshots.forget_below(root, now);
     }
 
     /// Makes `name` refer to the version in the store, unless it refers to another draft than this one by now.

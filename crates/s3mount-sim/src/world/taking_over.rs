@@ -79,7 +79,8 @@ impl Place {
             self.draw.clone(),
             Disks { journals: Some(&journals), ..self.disks(None) },
             Begin::TakenOver(handover, left, self.mount().kernel.clone(), begun),
-        );
+        )
+        .await;
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.recover_renames().await
     }

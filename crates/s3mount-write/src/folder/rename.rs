@@ -76,6 +76,9 @@ pub trait FolderNames: Sync {
     /// for.
     fn switch(&self, moved: &[Moved]) -> impl Future<Output = ()> + Send;
 
+    /// The old objects are deleted. A program may have listed the folder meanwhile.
+    fn note_deleted(&self, moved: &[Moved]);
+
     /// The store refuses to delete the old objects: the names stand for these again. `moved` has the way back. The guard
     /// is dropped once the copies are deleted.
     fn switch_back(&self, moved: &[Moved]) -> impl Future<Output = Self::Guard> + Send;
@@ -208,6 +211,9 @@ impl Writer {
         names.switch(&moved).await;
         let left = objects.delete(old_objects(&moved, None)).await;
         rename.end(noted, &left);
+        if left.is_empty() {
+            names.note_deleted(&moved);
+        }
         if let Some(source) = sources.first() {
             let (FolderRename { from, to, .. }, count, key) = (rename, sources.len(), &source.key);
             tracing::warn!(from, to, count, key, "objects that have changed since stay in a renamed folder");
@@ -247,6 +253,9 @@ impl Writer {
         }
         left.extend(objects.delete(gone).await);
         rename.end(noted, &left);
+        if left.is_empty() {
+            names.note_deleted(&moved);
+        }
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ impl FolderNames for Names {
         self.0.lock().expect("it is whole").extend_from_slice(moved);
     }
 
+    fn note_deleted(&self, _: &[Moved]) {}
+
     async fn switch_back(&self, _: &[Moved]) {}
 }
 
