@@ -162,6 +162,7 @@ impl Scenario {
                 keeps_attributes: mix.keeps_attributes,
                 has_spool: mix.has_spool,
                 is_behind: mix.is_behind,
+                loses_power: mix.loses_power,
                 rates: if mix.has_rates { rates(draw) } else { Rates::default() },
                 part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
             }

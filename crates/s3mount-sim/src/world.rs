@@ -62,6 +62,8 @@ pub struct MountPlan {
     pub has_spool: bool,
     /// Whether closed files wait in an outbox.
     pub is_behind: bool,
+    /// Whether the machine dies with a daemon that is killed.
+    pub loses_power: bool,
     /// What it asks of the store in a second at most.
     pub rates: Rates,
     /// The length of the parts of uploads. The store takes no shorter ones.
@@ -188,6 +190,9 @@ impl Place {
         if let Some(outbox) = &self.outbox {
             let mut disk = outbox.lock().unwrap_or_else(PoisonError::into_inner);
             *disk = Arc::new(disk.left());
+            if self.plan.loses_power {
+                disk.cut(|len| self.draw.below(len as u64 + 1) as usize);
+            }
         }
         if let Some(disk) = &mount.disk {
             disk.kill();

@@ -173,6 +173,35 @@ impl Filesystem {
         told
     }
 
+    /// Publishes by `publishing` what the outbox does not have of a draft. What it has is older: if the daemon dies, no other
+    /// one puts that in the place of the new version. The caller says afterwards that the entry is over.
+    pub(super) async fn in_place_of_entry<T>(
+        &self,
+        file: &DraftFile,
+        publishing: impl Future<Output = Result<T, WriteError>>,
+    ) -> Result<T, WriteError> {
+        let (Some(behind), Some(entry)) = (&self.writing.behind, file.in_outbox().filter(|_| !file.waits()))
+        else {
+            return publishing.await;
+        };
+        behind.outbox.ending(entry.id, true);
+        self.commit_outbox().await;
+        let published = publishing.await;
+        if published.is_err() {
+            behind.outbox.ending(entry.id, false);
+        }
+        published
+    }
+
+    /// Makes durable what the outbox was told, if its disk takes that.
+    pub(super) async fn commit_outbox(&self) {
+        if let Some(behind) = &self.writing.behind
+            && let Err(error) = behind.outbox.commit().await
+        {
+            behind.tell(&error);
+        }
+    }
+
     async fn note_ending(&self, file: &DraftFile, is_ending: bool) -> Result<(), FsError> {
         if let (Some(behind), Some(entry)) = (&self.writing.behind, file.in_outbox()) {
             behind.outbox.ending(entry.id, is_ending);
@@ -288,10 +317,8 @@ impl Filesystem {
                     }
                 }
             }
-            if behind.outbox.is_to_be_committed()
-                && let Err(error) = behind.outbox.commit().await
-            {
-                behind.tell(&error);
+            if behind.outbox.is_to_be_committed() {
+                fs.commit_outbox().await;
             }
         });
     }
@@ -337,8 +364,10 @@ impl Filesystem {
             expect(writer.bucket(), &key, mark, condition.as_ref());
         }
         file.describe();
-        let published =
-            if file.waits() { file.draft().try_publish().await? } else { file.draft().publish().await? };
+        let published = match file.waits() {
+            true => file.draft().try_publish().await?,
+            false => self.in_place_of_entry(file, file.draft().publish()).await?,
+        };
         file.note_published(&published.object);
         self.end_in_outbox(file);
         Ok(published)
@@ -403,9 +432,7 @@ impl Filesystem {
         let Some(behind) = &self.writing.behind else { return };
         behind.end().await;
         self.tell_left();
-        if let Err(error) = behind.outbox.commit().await {
-            behind.tell(&error);
-        }
+        self.commit_outbox().await;
         behind.outbox.tidy();
     }
 

@@ -97,9 +97,11 @@ impl Filesystem {
     /// # Errors
     /// The reason why it can't be published: then its name refers to the version in the store.
     pub(super) async fn publish(&self, file: &Arc<DraftFile>) -> Result<Published, FsError> {
-        let published = file.publish().await.map_err(|error| self.failed(file, error))?;
+        let published = self.in_place_of_entry(file, file.publish()).await;
+        let published = published.map_err(|error| self.failed(file, error))?;
         file.note_published(&published.object);
         self.end_in_outbox(file);
+        self.commit_outbox().await;
         if self.handover.is_some() {
             file.set_changing(false);
             file.ino().into_iter().for_each(|ino| self.inodes.record_published(ino));

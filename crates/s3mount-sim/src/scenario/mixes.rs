@@ -29,6 +29,8 @@ pub struct Mix {
     pub has_folders: bool,
     /// Whether closed files wait in an outbox.
     pub is_behind: bool,
+    /// Whether the machine dies with a daemon that is killed.
+    pub loses_power: bool,
     /// Whether a `close` after appending leaves the file unpublished for a while.
     pub delays_appends: bool,
     /// Whether what was read is kept on a disk.
@@ -69,6 +71,7 @@ pub(super) const ONE: Mix = Mix {
     has_folders: false,
     delays_appends: false,
     is_behind: false,
+    loses_power: false,
     is_cached: false,
     keeps_attributes: false,
     has_many_names: false,
@@ -96,6 +99,8 @@ const LISTED: Mix =
     Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
 
 const SAVING: &[Role] = &[Role::Saver, Role::Reader, Role::Lister, Role::Poller];
+/// They change no names: a power cut may undo that, and nothing else.
+const STEADY: &[Role] = &[Role::Overwriter, Role::Downloader, Role::Appender, Role::Reader, Role::Poller];
 const LOGGING: &[Role] = &[Role::Appender, Role::Reader, Role::Renamer, Role::Poller];
 const PLAIN: &[Role] = &[Role::Overwriter, Role::Reader, Role::Remover, Role::Lister, Role::Locker];
 const NAMING: &[Role] = &[Role::Lister, Role::Renamer, Role::Lister, Role::Reader];
@@ -334,6 +339,16 @@ pub const MIXES: &[Mix] = &[
         weight: 2,
         kinds: SAVING,
         has_kills: true,
+        has_faults: true,
+        ..BEHIND
+    },
+    Mix { name: "behind, power", weight: 2, kinds: STEADY, has_kills: true, loses_power: true, ..BEHIND },
+    Mix {
+        name: "behind, power, faults",
+        weight: 1,
+        kinds: STEADY,
+        has_kills: true,
+        loses_power: true,
         has_faults: true,
         ..BEHIND
     },

@@ -24,6 +24,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             publishes_on_fsync: false,
             append_delay: Duration::ZERO,
             is_behind: false,
+            loses_power: false,
             folder_markers: false,
             folder_rename_limit: 1000,
             keeps_attributes: false,

@@ -103,7 +103,8 @@ impl Draft {
         self.state().is_resting
     }
 
-    /// Brings the first `size` bytes back into memory, because the draft is about to change. The caller has the turn.
+    /// Brings the first `size` bytes back into memory, because the draft is about to change. What is published from then on
+    /// is not what others have: it does not have their number. The caller has the turn.
     pub(super) async fn wake(&self, size: u64) -> Result<(), WriteError> {
         if !self.is_resting() {
             return Ok(());
@@ -116,6 +117,7 @@ impl Draft {
             state.wake();
             state.spool.take()
         };
+        self.set_number(0);
         if let Some(file) = file {
             file.spool().clone().give_back(file);
         }
