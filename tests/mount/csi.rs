@@ -41,6 +41,9 @@ const CSI_SANITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/bin/
 /// How long a test may take.
 const LIMIT: Duration = Duration::from_secs(200);
 
+/// Where a driver looks for STS. Nobody listens there.
+const NO_STS: &str = "http://127.0.0.1:1";
+
 pub(crate) type Texts = BTreeMap<String, String>;
 
 #[derive(Clone, PartialEq, Message)]
@@ -259,7 +262,8 @@ fn start(program: &str, folder: &Path, server: &TestS3, flags: &[&str]) -> Child
     command
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .env("AWS_ENDPOINT_URL", server.endpoint());
+        .env("AWS_ENDPOINT_URL", server.endpoint())
+        .env("AWS_ENDPOINT_URL_STS", NO_STS);
     command
         .env("AWS_ACCESS_KEY_ID", "driver")
         .env("AWS_SECRET_ACCESS_KEY", "secret")

@@ -68,6 +68,8 @@ mfa_serial = arn:aws:iam::111122223333:mfa/me
 struct Asked {
     key: String,
     requests: Vec<String>,
+    /// The status and the code with which STS refuses, if it does.
+    refusal: Option<(&'static str, &'static str)>,
 }
 
 /// A home with profiles, and the services that its profiles name.
@@ -199,12 +201,17 @@ fn serve(asked: Arc<Mutex<Asked>>) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let request = request(&mut stream);
-            let key = {
+            let (key, refusal) = {
                 let mut asked = asked.lock().expect("a lock");
                 asked.requests.push(request.clone());
-                asked.key.clone()
+                (asked.key.clone(), asked.refusal)
             };
-            let (status, body) = answer(&request, &key);
+            let (status, body) = match refusal {
+                Some((status, code)) => {
+                    (status, format!("<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>"))
+                }
+                None => answer(&request, &key),
+            };
             let head =
                 format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
             let _ = stream.write_all((head + &body).as_bytes());
@@ -484,6 +491,32 @@ fn roles_are_taken_with_other_credentials() {
     assert_eq!(home.asked("role%2Fof-pod"), 1);
     let line = home.doctor(&world.server, "second");
     assert!(line.contains("the role arn:aws:iam::111122223333:role/second, by the role"), "{line}");
+}
+
+/// Whoever waits for STS tries again. Whoever was refused does not.
+#[test]
+fn an_sts_that_does_not_work_has_refused_nobody() {
+    let mut home = Home::new("KEY");
+    let refusal_of = |home: &Home, answer| {
+        home.asked.lock().expect("a lock").refusal = Some(answer);
+        ["web", "first"].map(|profile| home.refusal(profile))
+    };
+    for answer in [("503 Service Unavailable", "ServiceUnavailable"), ("400 Bad Request", "Throttling")] {
+        for said in refusal_of(&home, answer) {
+            let expected = format!("STS cannot serve now ({})", answer.1);
+            assert!(said.contains(&expected) && !said.contains("STS does not give"), "{said}");
+        }
+    }
+    for said in refusal_of(&home, ("403 Forbidden", "AccessDenied")) {
+        assert!(said.contains("STS does not give arn:aws:iam::111122223333:role/"), "{said}");
+    }
+    // Nobody listens there.
+    home.url = "http://127.0.0.1:1".to_owned();
+    for profile in ["web", "first"] {
+        let said = home.refusal(profile);
+        assert!(said.contains("cannot reach STS for arn:aws:iam::111122223333:role/"), "{said}");
+        assert!(said.contains("Connection refused") && said.ends_with("AWS_ENDPOINT_URL_STS"), "{said}");
+    }
 }
 
 #[test]

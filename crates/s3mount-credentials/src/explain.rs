@@ -19,16 +19,26 @@ use crate::config::SourceConfig;
 struct Said {
     /// The code of a service's answer.
     code: Option<String>,
+    /// The service has failed by itself.
+    is_failure: bool,
     text: String,
 }
 
-/// Which service refused.
+/// Whose answer there is, or that there is none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Portal,
     Sts,
+    /// STS, which has no time for anybody.
+    BusySts,
+    /// STS, which has not answered.
+    SilentSts,
     Other,
 }
+
+/// Codes with which STS refuses nobody for long, beside its own failures.
+const BUSY: [&str; 4] =
+    ["IDPCommunicationError", "RequestLimitExceeded", "Throttling", "ThrottlingException"];
 
 pub(crate) fn explain(config: &SourceConfig, error: &CredentialsError) -> NoKeys {
     let (by, said) = said(error);
@@ -66,16 +76,20 @@ fn no_keys(config: &SourceConfig, why: &str) -> NoKeys {
     NoKeys(text.into())
 }
 
-fn reason(config: &SourceConfig, by: By, Said { code, text }: &Said) -> String {
+fn reason(config: &SourceConfig, by: By, Said { code, text, .. }: &Said) -> String {
     let says = |names: &[&str]| names.iter().any(|name| text.to_lowercase().contains(name));
+    let role = match &config.kind {
+        CredentialKind::Role { role, .. }
+        | CredentialKind::EnvironmentRole { role }
+        | CredentialKind::WebIdentity { role } => role.as_str(),
+        _ => "role",
+    };
     match (by, config.kind.origin()) {
+        (By::SilentSts, _) => {
+            format!("cannot reach STS for {role} ({text}); check the network, and AWS_ENDPOINT_URL_STS")
+        }
+        (By::BusySts, _) => format!("STS cannot serve now ({text}), and {role} is asked of it; try again"),
         (By::Sts, _) => {
-            let role = match &config.kind {
-                CredentialKind::Role { role, .. }
-                | CredentialKind::EnvironmentRole { role }
-                | CredentialKind::WebIdentity { role } => role.as_str(),
-                _ => "role",
-            };
             let advice = match code.as_deref() {
                 Some("ExpiredToken" | "ExpiredTokenException") => "renew the credentials it is taken with",
                 Some("AccessDenied") => {
@@ -114,9 +128,9 @@ fn sso_login(why: &str, profile: &str) -> String {
     format!("{why}; run `aws sso login --profile {profile}`")
 }
 
-/// The service that refused, its code, and the texts of the error and its causes.
+/// The service that was asked, its code, and the texts of the error and its causes.
 fn said(error: &CredentialsError) -> (By, Said) {
-    let mut texts: Vec<String> = Vec::new();
+    let (mut by, mut texts): (By, Vec<String>) = (By::Other, Vec::new());
     let mut cause = Some(error as &(dyn Error + 'static));
     while let Some(error) = cause {
         for (by, found) in [
@@ -125,8 +139,13 @@ fn said(error: &CredentialsError) -> (By, Said) {
             (By::Sts, answer::<AssumeRoleWithWebIdentityError>(error)),
         ] {
             if let Some(said) = found {
-                return (by, said);
+                let is_busy =
+                    said.is_failure || said.code.as_deref().is_some_and(|code| BUSY.contains(&code));
+                return (if by == By::Sts && is_busy { By::BusySts } else { by }, said);
             }
+        }
+        if is_silent::<AssumeRoleError>(error) || is_silent::<AssumeRoleWithWebIdentityError>(error) {
+            by = By::SilentSts;
         }
         let text = error.to_string();
         // Some layers only say that something went wrong.
@@ -135,7 +154,16 @@ fn said(error: &CredentialsError) -> (By, Said) {
         }
         cause = error.source();
     }
-    (By::Other, Said { code: None, text: texts.join(": ") })
+    (by, Said { code: None, is_failure: false, text: texts.join(": ") })
+}
+
+/// Whether this is a request that nobody has answered.
+fn is_silent<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
+    let sent = error.downcast_ref::<SdkError<E>>();
+    matches!(
+        sent,
+        Some(SdkError::DispatchFailure(_) | SdkError::TimeoutError(_) | SdkError::ResponseError(_))
+    )
 }
 
 /// What a service said, if this is its answer.
@@ -147,7 +175,8 @@ where
     let (code, message) = (answer.err().code(), answer.err().message());
     let texts = [code, message].into_iter().flatten().collect::<Vec<_>>();
     let text = if texts.is_empty() { "an answer without a reason".to_owned() } else { texts.join(": ") };
-    Some(Said { code: code.map(str::to_owned), text: short(&text) })
+    let is_failure = answer.raw().status().is_server_error();
+    Some(Said { code: code.map(str::to_owned), is_failure, text: short(&text) })
 }
 
 /// One line of bounded length: a process may print anything.

@@ -16,7 +16,7 @@ pub(crate) enum Refused {
     Denied(String),
     /// There are no credentials, or none that count.
     NoCredentials(String),
-    /// The store can't be reached, or fails.
+    /// The store, or STS, can't be reached, or fails.
     Unreachable(String),
     /// A disk of the node is full.
     DiskFull(String),
@@ -76,10 +76,14 @@ pub(crate) fn of_failure(said: &str) -> Result<Refused, String> {
         Ok(Refused::Occupied(text))
     } else if is(&[" refuses access to ", "STS does not give "]) {
         Ok(Refused::Denied(text))
-    } else if is(&[" does not accept the credentials ", "no credentials for bucket "]) {
+    } else if is(&[" does not accept the credentials "]) {
         Ok(Refused::NoCredentials(text))
-    } else if is(&["cannot reach "]) || is(&[" does not serve bucket "]) && is(&[": Server", ": Throttled"]) {
+    } else if is(&["cannot reach ", "STS cannot serve now ", ": no answer within "])
+        || is(&[" does not serve bucket "]) && is(&[": Server", ": Throttled"])
+    {
         Ok(Refused::Unreachable(text))
+    } else if is(&["no credentials for bucket "]) {
+        Ok(Refused::NoCredentials(text))
     } else if is(&["No space left on device", "Disk quota exceeded"]) {
         Ok(Refused::DiskFull(text))
     } else {
@@ -152,6 +156,9 @@ mod tests {
             ("http://s does not accept the credentials for bucket \"b\"", Refused::NoCredentials),
             ("no credentials for bucket \"b\"", Refused::NoCredentials),
             ("cannot reach http://s for bucket \"b\"", Refused::Unreachable),
+            ("no credentials for bucket \"b\": cannot reach STS for arn:r (refused)", Refused::Unreachable),
+            ("no credentials for bucket \"b\": STS cannot serve now (Throttling)", Refused::Unreachable),
+            ("no credentials for bucket \"b\": no answer within 20s; check it", Refused::Unreachable),
             ("http://s does not serve bucket \"b\": HeadBucket: Server, status 500", Refused::Unreachable),
         ] {
             assert_eq!(of_failure(said), Ok(kind(said.to_owned())));

@@ -114,6 +114,23 @@ fn a_volume_that_can_not_be_is_told_in_its_words() {
     assert_eq!(node.server.keys("data"), ["full/object", "there"]);
 }
 
+/// Nobody has refused the pod: Kubernetes tries again, and whoever reads the event does not look for a fault in the role.
+#[test]
+fn an_sts_out_of_reach_is_no_refusal_of_the_pod() {
+    let node = Node::new(bucket(), &[]);
+    let token = r#"{"sts.amazonaws.com": {"token": "of-the-pod"}}"#;
+    let context = texts(&[
+        ("bucket", "data"),
+        ("authenticationSource", "pod"),
+        ("roleArn", "arn:aws:iam::111122223333:role/of-pod"),
+        ("csi.storage.k8s.io/serviceAccount.tokens", token),
+        ("csi.storage.k8s.io/serviceAccount.name", "trainer"),
+        ("csi.storage.k8s.io/pod.namespace", "team"),
+    ]);
+    let refused = node.publish(Publish { context, ..node.publishing("v", "a") });
+    check(refused, Code::Unavailable, "cannot reach STS for arn:aws:iam::111122223333:role/of-pod");
+}
+
 /// Kubernetes shows the difference to who has changed a volume that pods use.
 #[test]
 fn what_differs_from_the_volume_that_is_there_is_named() {
