@@ -110,6 +110,11 @@ fn mount_options() {
     let check = |options: &str, line: &str| check_usage(&["bucket", "/mnt", "-o", options], line);
     check("ro,_netdev,banana", "error: unknown mount option 'banana'");
     check("alow_other", "error: unknown mount option 'alow_other'; did you mean allow-other?");
+    check(
+        "ro,remount",
+        "error: the mount option 'remount' is refused: a mount keeps its options until it is unmounted; unmount it, \
+         and mount it anew with others",
+    );
     check("part_size", "error: the mount option 'part_size' needs a value: part_size=...");
     check(
         "part_size=banana",

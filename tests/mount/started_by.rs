@@ -62,6 +62,8 @@ cat mnt/f
 findmnt -n -o SOURCE,FSTYPE mnt
 mount -a -v -T fstab
 grep -c " $1/mnt " /proc/self/mountinfo
+mount -t s3mount data/d mnt -o remount,ro > bad 2>&1 || echo "exit code $?"
+grep remount bad
 umount mnt
 mount -f -t s3mount data mnt -o "endpoint_url=$2"
 mount -t s3mount no-such-bucket mnt -o "endpoint_url=$2" || echo "exit code $?"
@@ -81,8 +83,23 @@ fn fstab_mounts_by_the_helper_of_mount() {
     let said: Vec<_> = said.iter().map(String::as_str).filter(|line| !line.starts_with(no_log)).collect();
     let dir = dir.display();
     let missing = format!("s3mount: bucket \"no-such-bucket\" does not exist at {}", server.endpoint());
-    let [owner, text, mounted, again, count, refused, failed, usage, banana, done, none, gone, logs] =
-        said[..]
+    let [
+        owner,
+        text,
+        mounted,
+        again,
+        count,
+        no_change,
+        remount,
+        refused,
+        failed,
+        usage,
+        banana,
+        done,
+        none,
+        gone,
+        logs,
+    ] = said[..]
     else {
         panic!("{said:#?}");
     };
@@ -90,6 +107,8 @@ fn fstab_mounts_by_the_helper_of_mount() {
     assert_eq!(mounted.split_whitespace().collect::<Vec<_>>(), ["data/d", "fuse.s3mount"]);
     assert!(again.contains("already mounted"), "{again}");
     assert_eq!(count, "1");
+    assert_eq!(no_change, "exit code 1");
+    assert!(remount.ends_with("unmount it, and mount it anew with others"), "{remount}");
     assert!(refused.starts_with(&missing), "{refused}");
     assert_eq!((failed, usage), ("exit code 32", "exit code 1"));
     assert!(banana.ends_with("unknown mount option 'banana'"), "{banana}");

@@ -53,6 +53,13 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "users",
 ];
 
+/// Asks mount(8) to change a mount that is there.
+pub(crate) const REMOUNT: &str = "remount";
+
+/// Why nobody does that.
+pub(crate) const NO_REMOUNT: &str = "the mount option 'remount' is refused: a mount keeps its options until it is \
+                                     unmounted; unmount it, and mount it anew with others";
+
 /// Replaces each `-o` by the flags of `command` that it names. Commands that write a file have an `-o` of their own.
 ///
 /// # Errors
@@ -122,6 +129,9 @@ fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
         || MEANT_FOR_OTHERS.contains(&name);
     if name.is_empty() || is_for_others {
         return Ok(None);
+    }
+    if name == REMOUNT {
+        return Err(NO_REMOUNT.to_owned());
     }
     let long = if name == "ro" { "read-only".to_owned() } else { name.replace('_', "-") };
     let flags = || command.get_arguments().filter(|arg| arg.get_long().is_some_and(is_option));

@@ -3,6 +3,8 @@
 
 use std::ffi::OsString;
 
+use crate::flags::options::{NO_REMOUNT, REMOUNT};
+
 /// Options that are meant for mount(8) and systemd, or ask for what is so anyway.
 const MEANT_FOR_OTHERS: &[&str] =
     &["auto", "noauto", "user", "nouser", "users", "_netdev", "nofail", "rw", "nodev", "nosuid"];
@@ -27,6 +29,9 @@ pub(super) fn expand(args: &[OsString]) -> Result<Vec<OsString>, String> {
     }
     if has("foreground") {
         return Err("`foreground` is no option: mount(8) would wait for the daemon's end".to_owned());
+    }
+    if has(REMOUNT) {
+        return Err(NO_REMOUNT.to_owned());
     }
     let is_ours = |option: &&String| {
         !(option.is_empty() || MEANT_FOR_OTHERS.contains(&option.as_str()) || option.starts_with("x-"))
@@ -86,6 +91,8 @@ mod tests {
         for options in ["--read-only", "ro,rw", "foreground", "a\"b", "a\\", "\\e"] {
             assert!(expand(&line(options)).is_err(), "{options}");
         }
+        let refused = expand(&line("rw,remount")).expect_err("a mount that is to change");
+        assert!(refused.contains("unmount it, and mount it anew"), "{refused}");
         assert_eq!(split("a,\\,\\\",\\\\d").expect("options"), ["a", ",\"", "\\d"]);
     }
 }
