@@ -8,7 +8,7 @@ use s3mount_testkit::{TestS3, run_with_timeout};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, NOBODY, World, wait_for};
+use crate::world::{BUCKET, NOBODY, World, s3mount, wait_for};
 
 /// The lines of a log.
 fn lines(path: &str) -> Vec<Value> {
@@ -65,6 +65,30 @@ fn each_call_has_its_caller_and_its_result() {
         assert_eq!(found, std::fs::canonicalize(meant).expect("a program"), "{line}");
         assert!(line["time"].as_str().is_some_and(|time| time.starts_with("20") && time.ends_with('Z')));
     }
+}
+
+/// Each of two mounts would move the lines of the other away.
+#[test]
+fn a_second_mount_with_the_same_log_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    let world = World::new(TestS3::builder().object(BUCKET, "there", "bytes"), &["--audit-log", &log]);
+    let dir = folder.path().join("mnt");
+    std::fs::create_dir(&dir).expect("a mount point");
+    let mut second = s3mount(&world.server.endpoint(), BUCKET, &dir, &["--foreground", "--audit-log", &log]);
+    let output = run_with_timeout(&mut second, Duration::from_secs(60)).expect("s3mount");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = format!(
+        "cannot write to the file --audit-log {log}: another mount writes to it; name a file of its own"
+    );
+    assert!(said.contains(&expected), "{said}");
+    std::fs::read(world.path("there")).expect("bytes");
+    wait_for("the call", || lines(&log).len() == 1);
+    drop(world);
+    let world = World::new(TestS3::builder().object(BUCKET, "there", "bytes"), &["--audit-log", &log]);
+    std::fs::read(world.path("there")).expect("bytes");
+    wait_for("the call", || lines(&log).len() == 2);
 }
 
 /// A process that runs another program closes files meanwhile, and nobody can look at it until they are closed.

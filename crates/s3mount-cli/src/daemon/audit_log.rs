@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -18,7 +18,7 @@ use s3mount_settings::resolved::AuditTarget;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::logging::file::LogFile;
+use super::logging::file::{LogFile, Writers};
 
 /// The length of a file in bytes. There are two at most: the one that is written, and the one before.
 const MOST_BYTES: u64 = 64 << 20;
@@ -109,6 +109,24 @@ impl Programs {
     }
 }
 
+/// Opens the file of a mount.
+fn open(path: &Path, is_taken: bool) -> anyhow::Result<LogFile> {
+    let by = if is_taken { Writers::Successor } else { Writers::One };
+    let began = Instant::now();
+    loop {
+        match LogFile::open(path, MOST_BYTES, by) {
+            // The daemon of the mount that was here before writes its last lines after the unmount.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && began.elapsed() < 2 * PATIENCE => {
+                std::thread::sleep(PATIENCE / 20);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                anyhow::bail!("another mount writes to it; name a file of its own")
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
 fn line(value: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
@@ -137,7 +155,7 @@ impl Sink {
         match self {
             Self::File(file) => file.follow(),
             Self::Later(path) => {
-                if let Ok(file) = LogFile::open(path, MOST_BYTES) {
+                if let Ok(file) = LogFile::open(path, MOST_BYTES, Writers::Successor) {
                     *self = Self::File(file);
                 }
             }
@@ -165,10 +183,10 @@ impl AuditLog {
     /// written is tried again later: programs are not to lose the mount for its log.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Those of the file, and that another mount writes to it.
     pub(super) fn open(target: &AuditTarget, is_taken: bool) -> anyhow::Result<Self> {
         let sink = match target {
-            AuditTarget::File(path) => match LogFile::open(path, MOST_BYTES) {
+            AuditTarget::File(path) => match open(path, is_taken) {
                 Ok(file) => Sink::File(file),
                 Err(error) if is_taken => {
                     tracing::error!(%error, path = %path.display(), "the audit log can't be written: calls are left out");
@@ -330,6 +348,31 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("\"kept\"")), "{text}");
         assert!(lines.iter().any(|line| line.ends_with("\"call\":\"left-out\",\"count\":1}")), "{text}");
         assert!(lines[1..].iter().all(|line| line.starts_with('{') && line.ends_with('}')), "{text}");
+    }
+
+    /// Each would move the other's lines out of the way when the file is full.
+    #[test]
+    fn a_file_has_the_lines_of_one_mount() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let target = AuditTarget::File(path.clone());
+        let first = AuditLog::open(&target, false).expect("a log");
+        let error = AuditLog::open(&target, false).expect_err("it has a mount");
+        assert!(
+            format!("{error:#}").ends_with("another mount writes to it; name a file of its own"),
+            "{error:#}"
+        );
+        // The daemon before still writes its last lines.
+        let successor = AuditLog::open(&target, true).expect("a log of the same mount");
+        first.note(call("last"));
+        first.flush();
+        drop(first);
+        successor.note(call("next"));
+        std::thread::sleep(LOOK + Duration::from_millis(100));
+        successor.flush();
+        AuditLog::open(&target, false).expect_err("the successor has it now");
+        let text = fs::read_to_string(&path).expect("text");
+        assert!(text.contains("\"last\"") && text.contains("\"next\""), "{text}");
     }
 
     /// A pipe that nobody reads from takes no more after a while.

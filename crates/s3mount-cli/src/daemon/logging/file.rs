@@ -1,6 +1,6 @@
 //! A log in a file, which has a bound.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,17 @@ pub(crate) struct LogFile {
     len: u64,
     /// The most that `len` may be.
     most: u64,
+    /// The one who wrote before had the lock.
+    is_others: bool,
+}
+
+/// Who may write to a file that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// One process.
+    One,
+    /// Another one is about to end, and writes its last lines.
+    Successor,
 }
 
 /// Opens a new file. Other users may write to a folder such as /tmp, so this opens no file and no link of theirs.
@@ -52,7 +63,7 @@ impl LogFile {
         loop {
             let path = name(turn);
             match create(&path) {
-                Ok(file) => return Ok(Self { path, file, len: 0, most: MOST_BYTES }),
+                Ok(file) => return Ok(Self { path, file, len: 0, most: MOST_BYTES, is_others: false }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && turn < MOST_TURNS => turn += 1,
                 Err(error) => return Err(error),
             }
@@ -60,8 +71,12 @@ impl LogFile {
     }
 
     /// Goes on with a file of at most `most` bytes, or makes it. A pipe is refused: who opens or writes one waits for its
-    /// reader.
-    pub(crate) fn open(path: &Path, most: u64) -> io::Result<Self> {
+    /// reader. So is a file that another process writes, if `by` says so: each of two would move the lines of the other away
+    /// when it is full.
+    ///
+    /// # Errors
+    /// Those of the file; `WouldBlock` for one that another process writes.
+    pub(crate) fn open(path: &Path, most: u64, by: Writers) -> io::Result<Self> {
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
         let mut options = File::options();
         let file = options.create(true).read(true).append(true).mode(0o640).custom_flags(flags).open(path)?;
@@ -69,8 +84,14 @@ impl LogFile {
         if !found.is_file() && !found.file_type().is_char_device() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
+        // A device keeps no lines. Some file systems have no locks.
+        let lock = if found.is_file() { file.try_lock() } else { Ok(()) };
+        let is_others = matches!(lock, Err(TryLockError::WouldBlock));
+        if is_others && by == Writers::One {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let len = found.len();
-        let mut log = Self { path: path.to_owned(), file, len, most };
+        let mut log = Self { path: path.to_owned(), file, len, most, is_others };
         // Whoever wrote before may have been killed, or the disk was full.
         let mut last = [b'\n'];
         if found.is_file() && len > 0 {
@@ -82,15 +103,16 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Begins a new file if somebody has moved this one away.
+    /// Begins a new file if somebody has moved this one away. Takes the lock when the one who wrote before has ended.
     pub(crate) fn follow(&mut self) {
+        self.is_others = self.is_others && self.file.try_lock().is_err();
         let is_this = |found: Metadata, own: Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
         let is_there = match (fs::symlink_metadata(&self.path), self.file.metadata()) {
             (Ok(found), Ok(own)) => is_this(found, own),
             (Err(error), Ok(_)) => error.kind() != io::ErrorKind::NotFound,
             (_, Err(_)) => true,
         };
-        if !is_there && let Ok(next) = Self::open(&self.path, self.most) {
+        if !is_there && let Ok(next) = Self::open(&self.path, self.most, Writers::One) {
             *self = next;
         }
     }
