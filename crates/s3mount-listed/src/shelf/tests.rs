@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::num::NonZero;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -117,6 +118,65 @@ fn two_who_build_at_once_do_not_harm_each_other() {
         }
     });
     assert_eq!(std::fs::read_dir(&shelf).expect("a folder").count(), 1);
+}
+
+/// The keys of a list of some blocks.
+fn many(folder: &TempDir, name: &str) -> (PathBuf, Vec<String>) {
+    let keys: Vec<_> = (0..20_000).map(|number| format!("{name}/{number:05}")).collect();
+    let lines: String = keys.iter().map(|key| format!("{key}\t1\te\n")).collect();
+    let path = folder.path().join(format!("{name}.tsv"));
+    std::fs::write(&path, lines).expect("a list");
+    (path, keys)
+}
+
+/// A mount reads most of its index later, while others build the same one.
+#[test]
+fn an_index_that_is_read_is_not_overwritten() {
+    let folder = TempDir::new().expect("a folder");
+    let ((list, keys), shelf) = (many(&folder, "a"), folder.path().join("shelf"));
+    let read = names(&list, &shelf, 1).build().expect("an index");
+    let bytes = || {
+        let mut bytes = vec![0; read.index.file().metadata().expect("its length").len() as usize];
+        read.index.file().read_exact_at(&mut bytes, 0).expect("an index");
+        bytes
+    };
+    let before = bytes();
+    let other = names(&list, &shelf, 1).build().expect("an index");
+    assert_eq!((&read.path, read.index.about()), (&other.path, other.index.about()));
+    assert_ne!(read.index.id(), other.index.id(), "it was built anew");
+    assert!(bytes() == before, "who reads the former one has it as it was");
+    assert!(keys.iter().all(|key| has(&read, key) && has(&other, key)));
+    // One that was made by hand is left alone.
+    let made = folder.path().join("index");
+    names(&list, &shelf, 1).export(&made).expect("an index");
+    let before = std::fs::read(&made).expect("an index");
+    names(&list, &shelf, 1).export(&made).expect_err("it is there");
+    assert!(std::fs::read(&made).expect("an index") == before);
+}
+
+/// Nobody can keep a user from doing that to an index of his own.
+#[test]
+fn an_index_that_is_overwritten_by_another_one_gives_no_wrong_names() {
+    let folder = TempDir::new().expect("a folder");
+    let shelf = folder.path().join("shelf");
+    let [(index, keys), (other, others)] = ["a", "b"].map(|name| {
+        let ((list, keys), index) = (many(&folder, name), folder.path().join(name));
+        names(&list, &shelf, 1).export(&index).expect("an index");
+        (index, keys)
+    });
+    let read = names(&index, &shelf, 1).find("").expect("an index").expect("it need not be built");
+    assert!(has(&read, &keys[0]));
+    std::fs::copy(&other, &index).expect("copied over it");
+    for key in &keys {
+        assert!(!matches!(read.index.head(key), Ok(None)), "{key} is in the list");
+    }
+    assert!(keys.iter().any(|key| read.index.head(key).is_err()), "most of it is gone");
+    for key in &others {
+        assert!(!matches!(read.index.head(key), Ok(Some(_))), "{key} is in another list");
+    }
+    let file = File::open(&index).expect("a file");
+    let error = Named::reopen(file, read.index.id(), &shelf).expect_err("a later daemon");
+    assert!(matches!(error, ListedError::Damaged(_)), "{error}");
 }
 
 #[test]
