@@ -4,10 +4,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use s3mount_testkit::{TestS3, run_with_timeout};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::takeover::take_over;
 use crate::world::{BUCKET, NOBODY, World, s3mount, wait_for};
 
 /// The lines of a log.
@@ -89,6 +91,21 @@ fn a_second_mount_with_the_same_log_is_refused() {
     let world = World::new(TestS3::builder().object(BUCKET, "there", "bytes"), &["--audit-log", &log]);
     std::fs::read(world.path("there")).expect("bytes");
     wait_for("the call", || lines(&log).len() == 2);
+}
+
+/// The next daemon has the lock of the one that was killed.
+#[test]
+fn the_log_goes_on_with_the_next_daemon() {
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    let server = TestS3::builder().object(BUCKET, "there", "bytes");
+    let world = World::new(server, &["--keep-alive", "--audit-log", &log]);
+    std::fs::read(world.path("there")).expect("bytes");
+    wait_for("the call", || lines(&log).len() == 1);
+    take_over(&world, Signal::SIGKILL);
+    std::fs::read(world.path("there")).expect("bytes");
+    wait_for("the next call", || lines(&log).len() == 2);
+    assert!(lines(&log).iter().all(|line| call(line) == "open read there ok"));
 }
 
 /// A process that runs another program closes files meanwhile, and nobody can look at it until they are closed.
