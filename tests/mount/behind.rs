@@ -215,6 +215,33 @@ fn what_was_being_removed_does_not_come_back_and_vanish() {
     assert_eq!(behind.world.stored_below(""), expected.into());
 }
 
+/// The first daemon dies when the store has the file, but before it hears so. The second one dies when the file has a newer
+/// state, which the store does not have.
+#[test]
+fn what_an_earlier_daemon_has_uploaded_is_no_conflict_two_daemons_later() {
+    let mut behind = Behind::new(&[]);
+    behind.world.server.fault(Fault::new(FaultKind::LostAnswer).on(Operation::PutObject));
+    behind.world.write("f", "one");
+    wait_for("the object", || behind.stored("f").is_some());
+    behind.world.crash();
+    behind.thaw();
+    for operation in [Operation::PutObject, Operation::CreateMultipartUpload] {
+        behind.world.server.fault(Fault::new(FaultKind::Reset).on(operation));
+    }
+    let flags = Behind::flags(&behind.outbox);
+    behind.world.remount(&[&flags[..], &["--read-timeout", "2"]].concat());
+    let mut file = OpenOptions::new().append(true).open(behind.world.path("f")).expect("a file");
+    std::io::Write::write_all(&mut file, b", two").expect("an append");
+    drop(file);
+    behind.world.crash();
+    behind.thaw();
+    behind.world.remount(&flags);
+    assert_eq!(behind.world.read("f"), b"one, two");
+    let flushed = behind.flush();
+    assert!(flushed.status.success(), "{}", said(&flushed));
+    assert_eq!(behind.stored("f").as_deref(), Some(&b"one, two"[..]));
+}
+
 #[test]
 fn a_folder_belongs_to_one_mount_and_one_source() {
     let behind = Behind::new(&[]);

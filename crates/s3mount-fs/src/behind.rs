@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_outbox::{EntryId, Mark, Outbox, OutboxError};
+use s3mount_outbox::{EntryId, Mark, Outbox, OutboxError, Waiting};
 use s3mount_write::WriteError;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
@@ -19,6 +19,12 @@ pub(crate) const UPLOADS: usize = 64;
 
 /// The pauses between two attempts at one file, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// The number in the marks of all writes of a mount whose outbox has this `left`. Daemons that finish what others have begun
+/// have it in common, so that each knows what any of them has uploaded. Otherwise it is a `random` one.
+pub fn family_of(left: &[Waiting], random: u64) -> u32 {
+    left.first().map_or(random as u32, |waiting| waiting.entry.mark.family)
+}
 
 /// How urgent it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

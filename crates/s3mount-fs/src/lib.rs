@@ -47,6 +47,7 @@ mod writes;
 
 pub use attr::{Attr, Entry, FileKind};
 pub use attributes::stored::{AttrChange, NewTime, StoredAttr};
+pub use behind::family_of;
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use control::OWNER_ONLY;
 pub use control::callers::Caller;

@@ -325,25 +325,31 @@ impl Player {
             return Ok(());
         }
         place.kill().await;
-        let world = &self.world;
         let recovered = place.recover().await;
         let refused = place.upload_left().await;
+        let check = self.is_in_order(recovered, refused);
+        // The other programs wait for it.
+        place.revive().await;
+        check
+    }
+
+    /// Whether a daemon that was killed has left what the next one could put in order.
+    fn is_in_order(&self, recovered: Result<(), String>, refused: u64) -> Check {
+        let world = &self.world;
         let is_recovered = recovered.is_ok();
-        let uploads = world.store.open_uploads();
         if refused > 0 && !world.judge().is_shared() {
             let what = format!("the store refuses {refused} files that the daemon that was killed has left");
             return Err(Broken { rule: Rule::Stored, what });
         }
         if world.store.has_no_faults() && !world.judge().is_shared() {
             recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
+            let uploads = world.store.open_uploads();
             if uploads > 0 {
                 let what = format!("{uploads} uploads are left by the daemon that was killed");
                 return Err(Broken { rule: Rule::Rest, what });
             }
         }
         let mount = self.program.mount.unwrap_or_default();
-        let check = world.judge().killed(&world.store, mount, is_recovered);
-        place.revive().await;
-        check
+        world.judge().killed(&world.store, mount, is_recovered)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_bucket::{Rates, WritableBucket};
-use s3mount_fs::{Filesystem, FsConfig, Handover, MetadataTtl, Rights, Writes};
+use s3mount_fs::{Filesystem, FsConfig, Handover, MetadataTtl, Rights, Writes, family_of};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_outbox::{Limits, Outbox, SimulatedDisk};
@@ -116,6 +116,9 @@ pub(crate) const LATEST: Duration = Duration::from_secs(5);
 /// How long requests may still be done after their client is gone.
 const LATE: Duration = Duration::from_secs(200);
 
+/// How long they may be where nothing fails.
+const SOON: Duration = Duration::from_secs(5);
+
 impl Place {
     /// A folder with its first mount. Where daemons end, they keep journals. The mounts use this `cache`.
     ///
@@ -187,6 +190,26 @@ impl Place {
         let mount = self.mount();
         mount.client.die();
         mount.kernel.kill();
+        self.leave_outbox();
+        if let Some(disk) = &mount.disk {
+            disk.kill();
+        }
+        let is_calm = self.store.has_no_faults() && !self.plan.loses_power;
+        if self.outbox.is_some() && is_calm && self.draw.happens(300) {
+            // Another one begins to upload what is left, and is killed as well.
+            sleep(SOON).await;
+            let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 8;
+            let next = self.mount_between(number).await;
+            sleep(Duration::from_millis(self.draw.below(200))).await;
+            next.client.die();
+            next.kernel.kill();
+            self.leave_outbox();
+        }
+        sleep(LATE).await;
+    }
+
+    /// What a daemon that is killed leaves on the outbox's disk.
+    fn leave_outbox(&self) {
         if let Some(outbox) = &self.outbox {
             let mut disk = outbox.lock().unwrap_or_else(PoisonError::into_inner);
             *disk = Arc::new(disk.left());
@@ -194,10 +217,13 @@ impl Place {
                 disk.cut(|len| self.draw.below(len as u64 + 1) as usize);
             }
         }
-        if let Some(disk) = &mount.disk {
-            disk.kill();
-        }
-        sleep(LATE).await;
+    }
+
+    /// A mount that no program uses.
+    async fn mount_between(&self, number: usize) -> SimMount {
+        let outbox = self.outbox();
+        let disks = self.disks(outbox.as_ref());
+        SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await
     }
 
     /// Another daemon takes the place of one that was killed.
@@ -243,19 +269,16 @@ impl Place {
     /// # Panics
     /// When the machine has no memory, or no room for journals.
     pub async fn upload_left(&self) -> u64 {
-        let mut refused = 0;
-        if let Some(outbox) = self.outbox() {
-            let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 4;
-            let disks = self.disks(Some(&outbox));
-            let between =
-                SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone)
-                    .await;
-            between.fs.flush_outbox().await;
-            refused = between.fs.metrics().outbox_failed.get();
-            between.fs.end_writes().await;
-            between.client.die();
-            between.kernel.kill();
+        if self.outbox.is_none() {
+            return 0;
         }
+        let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 4;
+        let between = self.mount_between(number).await;
+        between.fs.flush_outbox().await;
+        let refused = between.fs.metrics().outbox_failed.get();
+        between.fs.end_writes().await;
+        between.client.die();
+        between.kernel.kill();
         refused
     }
 
@@ -425,7 +448,7 @@ impl SimMount {
             },
             object: NewObject::default(),
             append_delay: plan.append_delay,
-            outbox: outbox.as_ref().map(|(outbox, _)| (outbox.clone(), draw.next() as u32)),
+            outbox: outbox.as_ref().map(|(outbox, left)| (outbox.clone(), family_of(left, draw.next()))),
             publishes_on_fsync: plan.publishes_on_fsync,
         };
         let config = FsConfig {

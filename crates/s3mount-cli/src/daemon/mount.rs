@@ -168,7 +168,7 @@ pub(crate) fn mount(
         if let Some(behind) = &writes.outbox {
             let (opened, left) =
                 outbox::open(behind, &shown.to_string(), shown.store.address().endpoint_url.as_deref())?;
-            (outbox, waiting) = (Some((opened, bucket.random() as u32)), left);
+            (outbox, waiting) = (Some((opened, s3mount_fs::family_of(&left, bucket.random()))), left);
         }
         fs = fs.with_writes(Writes { writer, rights, object, append_delay, outbox, publishes_on_fsync });
         if writes.has_folder_markers {

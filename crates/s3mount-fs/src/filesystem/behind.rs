@@ -34,7 +34,7 @@ impl RestingBytes for OfEntry {
 }
 
 /// The number of an entry in the marks of its uploads.
-pub(super) fn in_marks(id: EntryId) -> u32 {
+fn in_marks(id: EntryId) -> u32 {
     id.0 as u32
 }
 
@@ -68,21 +68,21 @@ impl Filesystem {
         let Some(whole) = draft.whole().await.map_err(|error| self.failed(file, error))? else {
             return Ok(false);
         };
-        let (family, given) = (behind.family, whole.clone());
+        let (family, given, before) = (behind.family, whole.clone(), file.in_outbox());
+        let left = before.and_then(|entry| entry.left);
         let entry = move |id| Entry {
             key: given.key,
             condition: given.condition,
             object: given.object,
             leaves: None,
             modified: given.modified,
-            mark: Mark { family, file: in_marks(id) },
+            // What a daemon before has made of the file, others may find at the store, too.
+            mark: left.unwrap_or(Mark { family, file: in_marks(id) }),
         };
-        let before = file.in_outbox();
         match behind.outbox.put(entry, whole.bytes.clone(), before.map(|entry| entry.id)).await {
             Ok(kept) => {
-                draft.set_number(in_marks(kept.id));
+                draft.set_number(left.map_or(in_marks(kept.id), |mark| mark.file));
                 draft.rest(&whole, Arc::new(OfEntry(kept.bytes))).await;
-                let left = before.and_then(|entry| entry.left);
                 file.set_in_outbox(Some(InOutbox { id: kept.id, left, is_ending: false }));
                 Ok(true)
             }

@@ -9,7 +9,7 @@ use s3mount_outbox::{Entry, Waiting};
 use s3mount_write::RestingDraft;
 
 use super::Filesystem;
-use super::behind::{OfEntry, expect, in_marks};
+use super::behind::{OfEntry, expect};
 use crate::behind::{Behind, InOutbox, UPLOADS};
 use crate::drafts::DraftFile;
 use crate::sync::spawn;
@@ -87,7 +87,7 @@ impl Filesystem {
             let resting =
                 RestingDraft { bytes: Arc::new(OfEntry(bytes)), size, modified, replaced: replaced.clone() };
             let draft = writer.go_on_resting(&key, resting, condition, object);
-            draft.set_number(in_marks(id));
+            draft.set_number(mark.file);
             let file = DraftFile::new(draft, &prefix, &name, replaced);
             file.note_closed(None);
             file.set_in_outbox(Some(InOutbox { id, left: Some(mark), is_ending }));
