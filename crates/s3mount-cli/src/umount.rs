@@ -78,9 +78,7 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         wait_for_end(left.pid);
     }
     match left.and_then(|left| left.text()) {
-        Some(text) => bail!(
-            "{shown} is unmounted, but {text}: the next mount with this folder of --write-behind goes on"
-        ),
+        Some(text) => bail!("{shown} is unmounted, but {text}"),
         None => Ok(()),
     }
 }

@@ -142,15 +142,23 @@ impl Behind {
         }
     }
 
-    /// The upload of `key` has failed for a reason that may pass. Returns whether there are no more attempts.
-    pub(crate) fn note_failure(&self, key: &str, error: &WriteError) -> bool {
+    /// Whether the mount ends.
+    pub(crate) fn is_ending(&self) -> bool {
+        lock(&self.urgency.value).is_ending
+    }
+
+    /// The upload of `key` has failed for a reason that may pass. If it `is_last`, because it has begun when the mount was
+    /// ending already, the others would fail, too. Returns whether there are no more attempts.
+    pub(crate) fn note_failure(&self, key: &str, error: &WriteError, is_last: bool) -> bool {
         let error = error as &dyn std::error::Error;
         if self.is_stuck.swap(true, Ordering::Relaxed) {
             tracing::debug!(key, error, "a file can't be uploaded now, and waits on");
         } else {
             tracing::warn!(key, error, "files can't be uploaded now, and wait on");
         }
-        self.urgency.change(|urgency| urgency.is_hopeless |= urgency.is_ending);
+        if is_last {
+            self.urgency.change(|urgency| urgency.is_hopeless = true);
+        }
         self.is_hopeless()
     }
 

@@ -53,8 +53,8 @@ pub enum FsError {
     /// The objects below a folder can only be copied one by one.
     #[error("objects below a folder are not renamed")]
     CrossDevice,
-    /// Bytes that were appended earlier could not be published after `close` had returned.
-    #[error("bytes that were appended before are lost: {0}")]
+    /// What was written earlier could not be published after `close` had returned.
+    #[error("what was written and closed before is not stored: {0}")]
     Lost(#[source] Arc<FsError>),
     /// The outbox can't make durable what it was told.
     #[error("the outbox")]

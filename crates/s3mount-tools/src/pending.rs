@@ -123,10 +123,17 @@ fn files(count: u64) -> String {
 }
 
 impl LeftBehind {
-    /// What is left, if anything.
+    /// What is left, and what becomes of it, if anything is.
     pub fn text(&self) -> Option<String> {
-        let waits = (self.files > 0).then(|| format!("{} can't be uploaded now", files(self.files)));
-        let refused = (self.failed > 0).then(|| format!("the store has refused {}", files(self.failed)));
+        let waits = (self.files > 0).then(|| {
+            let waiting = files(self.files);
+            format!(
+                "{waiting} can't be uploaded now (the next mount with this folder of --write-behind goes on)"
+            )
+        });
+        let refused = (self.failed > 0).then(|| {
+            format!("the store has refused {} (`s3mount pending` on that folder decides)", files(self.failed))
+        });
         let parts: Vec<String> = waits.into_iter().chain(refused).collect();
         (!parts.is_empty()).then(|| parts.join(", and "))
     }

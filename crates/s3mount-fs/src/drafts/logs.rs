@@ -99,4 +99,9 @@ impl Logs {
     pub(crate) fn check(&self, key: &str) -> Result<(), FsError> {
         lock(&self.lost).remove(key).map_or(Ok(()), |error| Err(FsError::Lost(error)))
     }
+
+    /// Somebody has decided what becomes of it: nobody is told any more.
+    pub(crate) fn forget_lost(&self, key: &str) {
+        lock(&self.lost).remove(key);
+    }
 }

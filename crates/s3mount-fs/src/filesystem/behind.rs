@@ -302,6 +302,7 @@ impl Filesystem {
                 // The semaphore is never closed.
                 let _permit = behind.uploads.acquire().await;
                 file.end_delay();
+                let is_last = behind.is_ending();
                 // A task that waits takes little memory.
                 match Box::pin(fs.upload(&file, false)).await {
                     Uploaded::Over => {
@@ -309,7 +310,9 @@ impl Filesystem {
                         break;
                     }
                     Uploaded::Later(error) => {
-                        if behind.note_failure(&file.draft().target().0, &error) || !file.begin_delay() {
+                        if behind.note_failure(&file.draft().target().0, &error, is_last)
+                            || !file.begin_delay()
+                        {
                             return;
                         }
                         pause = Behind::next_pause(failed);
@@ -409,8 +412,12 @@ impl Filesystem {
             behind.outbox.waiting().into_iter().find(|waiting| waiting.id == id && waiting.failed.is_some());
         let refused = refused.ok_or(FsError::NotFound)?;
         match word {
-            "drop" => behind.outbox.done(id),
+            "drop" => {
+                self.writing.logs.forget_lost(&refused.entry.key);
+                behind.outbox.done(id);
+            }
             "retry" => {
+                self.writing.logs.forget_lost(&refused.entry.key);
                 behind.outbox.retry(id);
                 self.take_waiting(vec![Waiting { failed: None, ..refused }]);
             }
