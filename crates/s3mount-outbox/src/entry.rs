@@ -15,6 +15,27 @@ impl std::fmt::Display for EntryId {
     }
 }
 
+/// When an entry was given its key. Of those that are to have the same key, the greatest has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// The number of the record that has given it the key.
+    last: u64,
+    /// The number of the last such record that was about this entry alone. What moves with its folder stays in order.
+    alone: u64,
+}
+
+impl Named {
+    /// By a record about the entry alone.
+    pub(crate) fn new(number: u64) -> Self {
+        Self { last: number, alone: number }
+    }
+
+    /// The highest number in it.
+    pub(crate) fn last(self) -> u64 {
+        self.last
+    }
+}
+
 /// How an upload of the entry is known at the store: the number of the daemon that made the entry, and of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -42,10 +63,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Gives the file another key, if it lies below the prefix `from`. Nobody else has that key.
-    pub(crate) fn move_below(&mut self, from: &str, to: &str) -> bool {
+    /// Gives the file another key, if it lies below the prefix `from`. Nobody else has that key. `number` is that of the
+    /// record that says so.
+    pub(crate) fn move_below(&mut self, from: &str, to: &str, named: &mut Named, number: u64) -> bool {
         let Some(rest) = self.key.strip_prefix(from) else { return false };
         (self.key, self.condition) = (format!("{to}{rest}"), Some(Condition::Absent));
+        named.last = number;
         true
     }
 }
@@ -163,12 +186,11 @@ pub(crate) struct EntryText {
     leaves: Option<(String, String)>,
     #[serde(default)]
     pub(crate) is_ending: bool,
-    /// When the entry was given its key: later ones have higher numbers.
-    pub(crate) named: u64,
+    pub(crate) named: Named,
 }
 
 impl EntryText {
-    pub(crate) fn of(entry: &Entry, replaces: Option<EntryId>, failed: Option<String>, named: u64) -> Self {
+    pub(crate) fn of(entry: &Entry, replaces: Option<EntryId>, failed: Option<String>, named: Named) -> Self {
         let since = entry.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             key: entry.key.clone(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use s3mount_object::{Condition, ObjectId};
 
 use crate::OutboxDisk;
-use crate::entry::{Entry, EntryId, EntryText};
+use crate::entry::{Entry, EntryId, EntryText, Named};
 use crate::kept::{Kept, KeptBytes, Waiting};
 use crate::record;
 use crate::replay::{OldSegment, Replayed, waiting};
@@ -217,7 +217,7 @@ impl Outbox {
             }
             let id = EntryId(state.next_id());
             let entry = entry(id);
-            let head = record::put(id, &EntryText::of(&entry, replaced, None, id.0), size, crc);
+            let head = record::put(id, &EntryText::of(&entry, replaced, None, Named::new(id.0)), size, crc);
             if head.len() as u64 > MOST_HEAD {
                 return Err(
                     io::Error::new(io::ErrorKind::InvalidInput, "too much is known of the file").into()
@@ -231,7 +231,7 @@ impl Outbox {
                 failed: None,
                 is_ending: false,
                 bytes: kept.clone(),
-                named: id.0,
+                named: Named::new(id.0),
                 is_being_replaced: false,
             };
             state.entries.insert(id, slot);
@@ -322,8 +322,8 @@ impl Outbox {
         let mut state = self.state();
         let named = state.next_id();
         if let Some(slot) = state.entries.get_mut(&id) {
-            (slot.entry.key, slot.entry.condition, slot.named) = (key.to_owned(), condition.cloned(), named);
-            (slot.entry.leaves, slot.is_ending) = (leaves.cloned(), false);
+            (slot.entry.key, slot.entry.condition) = (key.to_owned(), condition.cloned());
+            (slot.entry.leaves, slot.is_ending, slot.named) = (leaves.cloned(), false, Named::new(named));
             let record = record::moved(id, &slot.entry, named);
             state.say(id, Topic::Name, record);
         }
@@ -336,10 +336,7 @@ impl Outbox {
         let named = state.next_id();
         let mut has_moved = false;
         for slot in state.entries.values_mut().filter(|slot| slot.failed.is_none()) {
-            if slot.entry.move_below(from, to) {
-                slot.named = named;
-                has_moved = true;
-            }
+            has_moved |= slot.entry.move_below(from, to, &mut slot.named, named);
         }
         if has_moved {
             state.say(EntryId(named), Topic::Folder, record::folder_moved(from, to, named));

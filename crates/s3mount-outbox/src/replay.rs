@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::entry::{Entry, EntryId};
+use crate::entry::{Entry, EntryId, Named};
 use crate::kept::{KeptBytes, Location, Waiting};
 use crate::record::{HEAD, Head, Record, Said};
 use crate::{OutboxDisk, SegmentFile};
@@ -31,8 +31,7 @@ pub(crate) struct FoundEntry {
     pub(crate) failed: Option<String>,
     pub(crate) is_ending: bool,
     pub(crate) location: Location,
-    /// When it was given its key: later ones have higher numbers.
-    pub(crate) named: u64,
+    pub(crate) named: Named,
     /// The entry that stands for it.
     replaced_by: Option<EntryId>,
 }
@@ -105,7 +104,7 @@ impl Replayed {
                     found.replaced_by = Some(id);
                 }
                 let (failed, named) = (text.failed.take(), text.named);
-                self.last_id = self.last_id.max(named);
+                self.last_id = self.last_id.max(named.last());
                 let is_ending = text.is_ending;
                 let entry = text.entry();
                 let found = FoundEntry { entry, size, failed, is_ending, location, named, replaced_by: None };
@@ -123,16 +122,14 @@ impl Replayed {
             Said::Moved { key, condition, leaves, named } => {
                 self.last_id = self.last_id.max(named);
                 if let Some(found) = self.entries.get_mut(&id) {
-                    (found.entry.key, found.entry.condition, found.named) = (key, condition, named);
-                    (found.entry.leaves, found.is_ending) = (leaves, false);
+                    (found.entry.key, found.entry.condition) = (key, condition);
+                    (found.entry.leaves, found.is_ending, found.named) = (leaves, false, Named::new(named));
                 }
             }
             Said::FolderMoved { from, to, named } => {
                 self.last_id = self.last_id.max(named);
                 for found in self.entries.values_mut().filter(|found| found.failed.is_none()) {
-                    if found.entry.move_below(&from, &to) {
-                        found.named = named;
-                    }
+                    found.entry.move_below(&from, &to, &mut found.named, named);
                 }
             }
             Said::Ending(is_ending) => {
@@ -158,13 +155,13 @@ impl Replayed {
     fn note_damaged(&mut self, record: Record) {
         self.last_id = self.last_id.max(record.id.0);
         if let Said::Put(text) = record.said {
-            self.last_id = self.last_id.max(text.named);
+            self.last_id = self.last_id.max(text.named.last());
             self.damaged.push(text.entry().key);
         }
     }
 
     fn drop_overtaken(&mut self) {
-        let mut newest: HashMap<&str, (u64, EntryId)> = HashMap::new();
+        let mut newest: HashMap<&str, (Named, EntryId)> = HashMap::new();
         let waiting = || self.entries.iter().filter(|(_, found)| found.failed.is_none());
         for (id, found) in waiting() {
             let this = (found.named, *id);

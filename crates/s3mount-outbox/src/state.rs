@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 
 use crate::OutboxDisk;
-use crate::entry::{Entry, EntryId};
+use crate::entry::{Entry, EntryId, Named};
 use crate::kept::{KeptBytes, Location};
 use crate::segments::Segments;
 
@@ -17,13 +17,12 @@ pub(crate) struct Slot {
     pub(crate) failed: Option<String>,
     pub(crate) is_ending: bool,
     pub(crate) bytes: KeptBytes,
-    /// When it was given its key: later ones have higher numbers.
-    pub(crate) named: u64,
+    pub(crate) named: Named,
     /// Whether an entry that replaces it was written. It is over once that is durable.
     pub(crate) is_being_replaced: bool,
 }
 
-/// What a record without bytes is about. A later one says all that an earlier one of the same entry and topic has said.
+/// What a record without bytes is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     Name,
@@ -31,6 +30,14 @@ pub(crate) enum Topic {
     Failure,
     Ending,
     End,
+}
+
+impl Topic {
+    /// Whether a later record of this topic says all that an earlier one of the same entry has said.
+    fn says_all_of(self, earlier: Self) -> bool {
+        // With another key, an entry is no more about to end.
+        self == earlier || (self, earlier) == (Self::Name, Self::Ending)
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +110,12 @@ impl OutboxState {
     pub(crate) fn say(&mut self, id: EntryId, topic: Topic, record: Vec<u8>) {
         if let Err(error) = self.append(&record, &[]) {
             tracing::warn!(%error, "the outbox can't be told now of what a file has become");
-            self.unsaid.retain(|(other, about, _)| (*other, *about) != (id, topic));
+            // What a folder takes with it depends on the names and failures before: those stay.
+            let folder = self.unsaid.iter().rposition(|(_, about, _)| *about == Topic::Folder);
+            let since = self.unsaid.split_off(folder.map_or(0, |at| at + 1));
+            self.unsaid.extend(
+                since.into_iter().filter(|(other, about, _)| *other != id || !topic.says_all_of(*about)),
+            );
             self.unsaid.push((id, topic, record));
         }
     }

@@ -4,6 +4,7 @@ mod faulty;
 mod folder;
 mod many;
 mod model;
+mod names;
 mod refusals;
 mod steps;
 

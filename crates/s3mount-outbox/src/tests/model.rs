@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use s3mount_object::Condition;
+use s3mount_object::{Condition, ObjectId};
 
 use super::faulty::FaultyDisk;
 use super::{entry, now, put, read};
@@ -26,7 +26,10 @@ struct Known {
     entry: Entry,
     bytes: Arc<Vec<u8>>,
     failed: Option<String>,
+    is_ending: bool,
+    /// Of those with the same key, the one that was given it last has it: with its folder, or alone.
     named: u64,
+    named_alone: u64,
 }
 
 impl Known {
@@ -35,7 +38,13 @@ impl Known {
     }
 
     fn is(&self, waiting: &Waiting) -> bool {
-        self.failed == waiting.failed && self.has_name_and_bytes_of(waiting)
+        self.failed == waiting.failed
+            && self.is_ending == waiting.is_ending
+            && self.has_name_and_bytes_of(waiting)
+    }
+
+    fn since(&self) -> (u64, u64) {
+        (self.named, self.named_alone)
     }
 }
 
@@ -43,19 +52,26 @@ type Version = BTreeMap<EntryId, Known>;
 
 /// A version as a daemon finds it: of the entries with one key, the one that was given it last.
 fn shown(mut version: Version) -> Version {
-    let mut newest = HashMap::<String, u64>::new();
+    let mut newest = HashMap::<String, (u64, u64)>::new();
     for known in version.values().filter(|known| known.failed.is_none()) {
         let named = newest.entry(known.entry.key.clone()).or_default();
-        *named = known.named.max(*named);
+        *named = known.since().max(*named);
     }
-    version.retain(|_, known| known.failed.is_some() || newest[&known.entry.key] == known.named);
+    version.retain(|_, known| known.failed.is_some() || newest[&known.entry.key] == known.since());
     version
 }
 
 /// What tells entries apart, for a message.
+fn line(id: EntryId, entry: &Entry, bytes: u64, failed: Option<&str>, is_ending: bool) -> String {
+    let Entry { key, condition, leaves, .. } = entry;
+    format!("{id}: {key} of {bytes} bytes, {condition:?}, {leaves:?}, failed {failed:?}, ending {is_ending}")
+}
+
+/// As [`line`], of all.
 fn brief(version: &Version) -> Vec<String> {
     let brief = |(id, known): (&EntryId, &Known)| {
-        format!("{id}: {} of {} bytes, failed {:?}", known.entry.key, known.bytes.len(), known.failed)
+        let Known { entry, bytes, failed, is_ending, .. } = known;
+        line(*id, entry, bytes.len() as u64, failed.as_deref(), *is_ending)
     };
     version.iter().map(brief).collect()
 }
@@ -63,10 +79,8 @@ fn brief(version: &Version) -> Vec<String> {
 /// As [`brief`].
 fn brief_of(waiting: &[Waiting]) -> Vec<String> {
     let brief = |waiting: &Waiting| {
-        format!(
-            "{}: {} of {} bytes, failed {:?}",
-            waiting.id, waiting.entry.key, waiting.size, waiting.failed
-        )
+        let Waiting { id, entry, size, failed, is_ending, .. } = waiting;
+        line(*id, entry, *size, failed.as_deref(), *is_ending)
     };
     waiting.iter().map(brief).collect()
 }
@@ -140,7 +154,14 @@ impl Model {
         let result = put(&self.outbox, key, &bytes, replaced, &given);
         let id = EntryId(given.load(Ordering::Relaxed));
         self.named += 1;
-        let known = Known { entry: entry(id, key), bytes: Arc::new(bytes), failed: None, named: self.named };
+        let known = Known {
+            entry: entry(id, key),
+            bytes: Arc::new(bytes),
+            failed: None,
+            is_ending: false,
+            named: self.named,
+            named_alone: self.named,
+        };
         let mut with = before.clone();
         with.retain(|id, _| Some(*id) != replaced);
         match result {
@@ -172,15 +193,43 @@ impl Model {
         );
     }
 
-    pub(super) fn moved(&mut self, which: usize, key: &str, condition: Option<&Condition>) {
+    pub(super) fn moved(
+        &mut self,
+        which: usize,
+        key: &str,
+        condition: Option<&Condition>,
+        leaves: Option<&ObjectId>,
+    ) {
         let Some(id) = self.pick(which) else { return };
-        self.outbox.moved(id, key, condition, None);
+        self.outbox.moved(id, key, condition, leaves);
         (self.named, self.said) = (self.named + 1, self.said + 1);
         let named = self.named;
         self.change(|version| {
             let known = version.get_mut(&id).expect("it was picked");
-            (known.entry.key, known.entry.condition, known.named) = (key.into(), condition.cloned(), named);
+            let Known { entry, is_ending, .. } = known;
+            (entry.key, entry.condition, entry.leaves) = (key.into(), condition.cloned(), leaves.cloned());
+            (*is_ending, known.named, known.named_alone) = (false, named, named);
         });
+    }
+
+    pub(super) fn folder_moved(&mut self, from: &str, to: &str) {
+        self.outbox.folder_moved(from, to);
+        (self.named, self.said) = (self.named + 1, self.said + 1);
+        let named = self.named;
+        self.change(|version| {
+            for known in version.values_mut().filter(|known| known.failed.is_none()) {
+                let Some(rest) = known.entry.key.strip_prefix(from) else { continue };
+                known.entry.key = format!("{to}{rest}");
+                (known.entry.condition, known.named) = (Some(Condition::Absent), named);
+            }
+        });
+    }
+
+    pub(super) fn ending(&mut self, which: usize, is_ending: bool) {
+        let Some(id) = self.pick(which) else { return };
+        self.outbox.ending(id, is_ending);
+        self.said += 1;
+        self.change(|version| version.get_mut(&id).expect("it was picked").is_ending = is_ending);
     }
 
     pub(super) fn done(&mut self, which: usize) {
@@ -253,17 +302,20 @@ impl Model {
     }
 
     /// As [`found`](Self::found), after a disk has refused: what it was told then may be there for some entries only, and
-    /// a name without a failure.
+    /// a name without a failure, or a flag.
     fn found_in_pieces(&self, left: &[Waiting]) -> Version {
         let mut found = Version::new();
         for waiting in left {
             let known: Vec<&Known> =
                 self.versions.iter().rev().filter_map(|version| version.get(&waiting.id)).collect();
             let named = known.iter().find(|known| known.has_name_and_bytes_of(waiting));
-            let named = named.filter(|_| known.iter().any(|known| known.failed == waiting.failed));
+            let named = named
+                .filter(|_| known.iter().any(|known| known.failed == waiting.failed))
+                .filter(|_| known.iter().any(|known| known.is_ending == waiting.is_ending));
             let named =
                 named.unwrap_or_else(|| panic!("{:?} never was", brief_of(std::slice::from_ref(waiting))));
-            found.insert(waiting.id, Known { failed: waiting.failed.clone(), ..(*named).clone() });
+            let (failed, is_ending) = (waiting.failed.clone(), waiting.is_ending);
+            found.insert(waiting.id, Known { failed, is_ending, ..(*named).clone() });
         }
         let keys: HashSet<&str> = found.values().map(|known| &*known.entry.key).collect();
         for id in self.versions[0].keys() {

@@ -1,7 +1,7 @@
 //! Random lives of an outbox: each ends with a kill, a power cut, or all that waits being done.
 
 use proptest::prelude::*;
-use s3mount_object::{Condition, ETag};
+use s3mount_object::{Condition, ETag, ObjectId};
 
 use super::bytes_of;
 use super::model::Model;
@@ -9,7 +9,9 @@ use super::model::Model;
 #[derive(Clone, Debug)]
 enum Step {
     Put { key: u8, len: usize, replaced: Option<usize> },
-    Moved { which: usize, key: u8, condition: Option<Condition> },
+    Moved { which: usize, key: u8, condition: Option<Condition>, leaves: Option<ObjectId> },
+    FolderMoved { from: usize, to: usize },
+    Ending { which: usize, is_ending: bool },
     Done(usize),
     Failed { which: usize, why: String },
     Retry(usize),
@@ -23,12 +25,30 @@ fn len() -> impl Strategy<Value = usize> {
     prop_oneof![2 => Just(0), 6 => 1..2_000_usize, 4 => 2_000..30_000_usize, 1 => 48_000..150_000_usize]
 }
 
+/// The prefixes of all keys.
+const FOLDERS: [&str; 3] = ["folder/", "other/", "folder/below/"];
+
+/// More than a folder has keys.
+const KEYS: u8 = 8;
+
+fn name(key: u8) -> String {
+    format!("{}\"{}", FOLDERS[usize::from(key / 4)], key % 4)
+}
+
+fn etag() -> impl Strategy<Value = ETag> {
+    "[0-9a-f]{8}".prop_map(|etag| ETag::new(&format!("\"{etag}\"")))
+}
+
 fn condition() -> impl Strategy<Value = Option<Condition>> {
     prop_oneof![
         Just(None),
         Just(Some(Condition::Absent)),
-        "[0-9a-f]{8}".prop_map(|etag| Some(Condition::Matches(ETag::new(&format!("\"{etag}\""))))),
+        etag().prop_map(|etag| Some(Condition::Matches(etag))),
     ]
+}
+
+fn leaves() -> impl Strategy<Value = Option<ObjectId>> {
+    prop::option::of((0..KEYS, etag()).prop_map(|(key, etag)| ObjectId::new(&name(key), etag)))
 }
 
 /// How much is kept of writes, in hundredths, again and again.
@@ -38,12 +58,17 @@ fn kept() -> impl Strategy<Value = Vec<usize>> {
 
 fn step(has_faults: bool) -> impl Strategy<Value = Step> {
     let which = any::<usize>;
-    let put = (0..4_u8, len(), prop::option::weighted(0.3, which()));
+    let put = (0..KEYS, len(), prop::option::weighted(0.3, which()));
     let fail = (0..8_usize, prop_oneof![Just(1), 1..20_usize]);
+    let named = prop_oneof![
+        4 => (which(), 0..KEYS, condition(), leaves())
+            .prop_map(|(which, key, condition, leaves)| Step::Moved { which, key, condition, leaves }),
+        2 => (0..FOLDERS.len(), 0..FOLDERS.len()).prop_map(|(from, to)| Step::FolderMoved { from, to }),
+        2 => (which(), any::<bool>()).prop_map(|(which, is_ending)| Step::Ending { which, is_ending }),
+    ];
     prop_oneof![
         12 => put.prop_map(|(key, len, replaced)| Step::Put { key, len, replaced }),
-        4 => (which(), 0..4_u8, condition())
-            .prop_map(|(which, key, condition)| Step::Moved { which, key, condition }),
+        8 => named,
         9 => which().prop_map(Step::Done),
         2 => (which(), "[a-zä\"]{0,20}").prop_map(|(which, why)| Step::Failed { which, why }),
         2 => which().prop_map(Step::Retry),
@@ -57,10 +82,13 @@ fn step(has_faults: bool) -> impl Strategy<Value = Step> {
 fn run(steps: Vec<Step>, is_killed: bool) {
     let mut model = Model::new();
     for (seed, step) in (1..).zip(steps) {
-        let name = |key: u8| format!("folder/\"{key}");
         match step {
             Step::Put { key, len, replaced } => model.put(&name(key), bytes_of(seed, len), replaced),
-            Step::Moved { which, key, condition } => model.moved(which, &name(key), condition.as_ref()),
+            Step::Moved { which, key, condition, leaves } => {
+                model.moved(which, &name(key), condition.as_ref(), leaves.as_ref());
+            }
+            Step::FolderMoved { from, to } => model.folder_moved(FOLDERS[from], FOLDERS[to]),
+            Step::Ending { which, is_ending } => model.ending(which, is_ending),
             Step::Done(which) => model.done(which),
             Step::Failed { which, why } => model.failed(which, Some(&why)),
             Step::Retry(which) => model.failed(which, None),
