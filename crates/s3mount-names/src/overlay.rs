@@ -118,6 +118,12 @@ fn covered<'a, D>(
     behind.take_while(|(name, _)| page.covers(name))
 }
 
+/// What objects have become.
+type Changes = BTreeMap<Box<str>, Option<File>>;
+
+/// Names that only this mount knows, and what they refer to.
+pub(crate) type Local<D> = BTreeMap<Box<str>, Target<D>>;
+
 /// The changes of a mount, by folder and name. While there are none, a look-up costs one load.
 #[derive(Debug)]
 pub(crate) struct Overlay<D> {
@@ -322,48 +328,50 @@ impl<D: NamedDraft> Overlay<D> {
     /// The page of the folder `prefix`, as if it had been requested after all changes of objects. Folders of this mount
     /// that it shows are the store's from now on.
     pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
-        self.applied(prefix, &page).unwrap_or(page)
+        if !self.has_any.load(Ordering::Relaxed) {
+            return page;
+        }
+        let changes = self.changes_since(&mut self.lock(), prefix, &page);
+        if changes.is_empty() { page } else { page.changed_by(&changes) }
     }
 
-    /// As [`apply`](Self::apply). `None` if the page is unchanged.
-    pub(crate) fn applied(&self, prefix: &str, page: &Page) -> Option<Page> {
+    /// As [`apply`](Self::apply), where `None` is a page that is unchanged. Besides the drafts and folders of this mount
+    /// whose names the page covers, and the folders that were filled since its request. Both are of one moment: a draft that
+    /// becomes a version is in one of them.
+    pub(crate) fn applied_with_local(&self, prefix: &str, page: &Page) -> (Option<Page>, Local<D>) {
         if !self.has_any.load(Ordering::Relaxed) {
-            return None;
+            return (None, Local::new());
         }
-        let mut changes = BTreeMap::new();
         let mut folders = self.lock();
-        if let Some(names) = folders.get(prefix) {
-            let mut shown = Vec::new();
-            for (name, (change, since)) in covered(names, page) {
-                match change {
-                    Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
-                    Change::Draft(_) | Change::Folder | Change::Emptied(_) | Change::Stored => {}
-                    // A page that was requested later shows the present state, whoever wrote it. A page that was
-                    // requested earlier may still come after it.
-                    Change::File(_) | Change::Gone if *since < page.at() => {}
-                    Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
-                    Change::Gone => drop(changes.insert(name.clone(), None)),
-                }
-            }
-            self.leave_to_store(&mut folders, prefix, page, shown);
-        }
-        drop(folders);
-        (!changes.is_empty()).then(|| page.changed_by(&changes))
-    }
-
-    /// The drafts and folders of this mount whose names `page` of the folder `prefix` covers, and the folders that were
-    /// filled since its request.
-    pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target<D>> {
-        if !self.has_any.load(Ordering::Relaxed) {
-            return BTreeMap::new();
-        }
-        let folders = self.lock();
+        let changes = self.changes_since(&mut folders, prefix, page);
         let local = folders.get(prefix).into_iter().flat_map(|names| covered(names, page));
         let target = |(change, since): &(Change<D>, Instant)| match change {
             Change::Stored => (*since >= page.at()).then_some(Target::Directory),
             change => change.target(),
         };
-        local.filter_map(|(name, known)| Some((name.clone(), target(known)?))).collect()
+        let local = local.filter_map(|(name, known)| Some((name.clone(), target(known)?))).collect();
+        drop(folders);
+        ((!changes.is_empty()).then(|| page.changed_by(&changes)), local)
+    }
+
+    /// What has become of objects of the folder `prefix` since the request of a page that covers them.
+    fn changes_since(&self, folders: &mut Folders<D>, prefix: &str, page: &Page) -> Changes {
+        let mut changes = Changes::new();
+        let Some(names) = folders.get(prefix) else { return changes };
+        let mut shown = Vec::new();
+        for (name, (change, since)) in covered(names, page) {
+            match change {
+                Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
+                Change::Draft(_) | Change::Folder | Change::Emptied(_) | Change::Stored => {}
+                // A page that was requested later shows the present state, whoever wrote it. A page that was
+                // requested earlier may still come after it.
+                Change::File(_) | Change::Gone if *since < page.at() => {}
+                Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
+                Change::Gone => drop(changes.insert(name.clone(), None)),
+            }
+        }
+        self.leave_to_store(folders, prefix, page, shown);
+        changes
     }
 
     /// Moves the drafts and folders of this mount below the folder `from` to the folder `to`. Drops the changes of
@@ -455,6 +463,46 @@ mod tests {
             .collect()
     }
 
+    /// A draft that always has its name.
+    #[derive(Debug, PartialEq, Eq)]
+    struct AnyDraft;
+
+    impl NamedDraft for AnyDraft {
+        fn has_name(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_draft_that_becomes_a_version_meanwhile_is_not_left_out() {
+        const FILES: usize = 500;
+        let (overlay, start) = (Overlay::<AnyDraft>::default(), Instant::now());
+        let (prefix, draft) = (Arc::<str>::from("d/"), Arc::new(AnyDraft));
+        let names: Vec<String> = (0..FILES).map(|number| format!("{number:03}")).collect();
+        names.iter().for_each(|name| overlay.set(&prefix, name, Change::Draft(draft.clone()), start));
+        let file = |name: &str| {
+            let object = ObjectId::new(&format!("d/{name}"), ETag::new("new"));
+            Change::File(File { object, size: 1, mtime: SystemTime::UNIX_EPOCH })
+        };
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| {
+                for name in &names {
+                    assert!(overlay.end_draft(&prefix, name, &draft, file(name), start + SECOND, || true));
+                }
+            });
+            let early = page(&[], &[], start);
+            loop {
+                let is_over = ending.is_finished();
+                let (applied, local) = overlay.applied_with_local("d/", &early);
+                let versions = applied.map_or(0, |page| page.named::<AnyDraft>("d/").count());
+                assert_eq!(versions + local.len(), FILES);
+                if is_over {
+                    break;
+                }
+            }
+        });
+    }
+
     #[test]
     fn a_listing_that_began_before_a_change_shows_it_and_a_later_one_is_believed() {
         let (overlay, start) = (Overlay::<NoDraft>::default(), Instant::now());
@@ -468,7 +516,10 @@ mod tests {
         let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
         assert_eq!(shown(&early), ["a=old", "b=new"]);
         assert_eq!(early.at(), start, "the change makes it no newer");
-        assert_eq!(overlay.local_names("d/", &early).keys().map(|name| &**name).collect::<Vec<_>>(), ["f"]);
+        assert_eq!(
+            overlay.applied_with_local("d/", &early).1.keys().map(|name| &**name).collect::<Vec<_>>(),
+            ["f"]
+        );
         assert_eq!(shown(&overlay.apply("elsewhere/", page(&["c"], &[], start))), ["c=old"]);
         // Another client has made c again, and deleted b.
         let late = overlay.apply("d/", page(&["a", "c"], &[], start + 2 * SECOND));

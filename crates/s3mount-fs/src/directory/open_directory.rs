@@ -343,9 +343,8 @@ impl Listing {
         };
         if let Some(taken) = namespace.next_page(&prefix, reader).await? {
             self.pages.push_back((taken.page().upto().map(Into::into), taken.page().at()));
-            let page = namespace.as_of_now(&prefix, taken.page());
-            let mut names = self.assembler.push(&prefix, &page);
-            namespace.add_local_names(&prefix, &page, &mut names);
+            let assembler = &mut self.assembler;
+            let names = namespace.names_now(&prefix, taken.page(), |page| assembler.push(&prefix, page));
             let is_left = |named: &Named| *named.key() > *self.behind || self.owed.contains(&named.name);
             let is_shown = |named: &Named| Some(named.name.as_str()) != open.hidden_name && is_left(named);
             let shown = names.into_iter().filter(is_shown);

@@ -1,6 +1,5 @@
 //! The changes of this mount: drafts, folders, and objects that it has written or deleted.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -203,16 +202,19 @@ impl<D: NamedDraft> Namespace<D> {
         self.overlay.drafts_of(prefix, name)
     }
 
-    /// A page of the directory `prefix` with the changes of this mount since its request.
-    pub fn as_of_now<'a>(&self, prefix: &str, page: &'a Page) -> Cow<'a, Page> {
-        self.overlay.applied(prefix, page).map_or(Cow::Borrowed(page), Cow::Owned)
-    }
-
-    /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.
-    pub fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named<D>>) {
-        let (mut local, now) = (self.overlay.local_names(prefix, page), Instant::now());
+    /// The names of a page of the directory `prefix`: `assemble` makes them of the page with the changes of this mount since
+    /// its request, and the drafts and folders of this mount that the page covers are added.
+    pub fn names_now(
+        &self,
+        prefix: &str,
+        page: &Page,
+        assemble: impl FnOnce(&Page) -> Vec<Named<D>>,
+    ) -> Vec<Named<D>> {
+        let (applied, mut local) = self.overlay.applied_with_local(prefix, page);
+        let (page, now) = (applied.as_ref().unwrap_or(page), Instant::now());
+        let mut names = assemble(page);
         if local.is_empty() {
-            return;
+            return names;
         }
         for named in names.iter_mut() {
             if let Some(target) = local.remove(named.name.as_str()) {
@@ -227,6 +229,7 @@ impl<D: NamedDraft> Namespace<D> {
             }
         }
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names
     }
 
     /// Asks what the store has in the directory `prefix`.
