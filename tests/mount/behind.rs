@@ -308,6 +308,8 @@ fn what_the_store_refuses_stays_until_somebody_decides() {
     assert!(flushed.status.success(), "{}", said(&flushed));
     assert_eq!(behind.stored("b").as_deref(), Some(&b"mine"[..]));
     assert_eq!(behind.list(), "");
+    // Nobody has to be told of what somebody has decided.
+    OpenOptions::new().append(true).open(world.path("b")).expect("nothing has failed in the end");
 }
 
 #[test]

@@ -402,11 +402,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     ) {
         let may_come = is_unknown || written.as_ref().is_ok_and(|written| written.may_come_again);
         if mark.is_some() && may_come {
-            let awaited = match condition {
-                Some(Condition::Matches(etag)) => Some(etag),
-                Some(Condition::Absent) | None => None,
-            };
-            self.door.late.note(key, mark.cloned(), awaited);
+            self.door.late.note(key, mark.cloned(), condition.and_then(Condition::etag));
         }
     }
 

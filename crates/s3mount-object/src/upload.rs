@@ -119,6 +119,16 @@ pub enum Condition {
     Matches(ETag),
 }
 
+impl Condition {
+    /// The version that has to be at the key.
+    pub fn etag(&self) -> Option<&ETag> {
+        match self {
+            Self::Matches(etag) => Some(etag),
+            Self::Absent => None,
+        }
+    }
+}
+
 /// A version that the store has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {

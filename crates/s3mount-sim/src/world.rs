@@ -1,5 +1,6 @@
 //! Mounts over the store, each with a kernel, as the product joins them.
 //!
+//! - `outbox`: closed files that wait, and what is left of them.
 //! - `taking_over`: a daemon that takes over the mount of one that has died; [`left`]: what it begins with.
 
 mod left;
@@ -200,7 +201,7 @@ impl Place {
             // Another one begins to upload what is left, and is killed as well.
             sleep(SOON).await;
             let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 8;
-            let next = self.mount_between(number).await;
+            let next = self.mount_anew(number).await;
             sleep(Duration::from_millis(self.draw.below(200))).await;
             next.client.die();
             next.kernel.kill();
@@ -216,10 +217,7 @@ impl Place {
     pub async fn revive(&self) {
         let (lives, _) = self.life();
         let number = self.number + LIVES * (lives as usize + 1);
-        let outbox = self.outbox();
-        let disks = self.disks(outbox.as_ref());
-        let next =
-            SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await;
+        let next = self.mount_anew(number).await;
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.life.set((lives + 1, true));
     }

@@ -471,9 +471,5 @@ pub(super) fn expect(
     mark: Mark,
     condition: Option<&Condition>,
 ) {
-    let awaited = match condition {
-        Some(Condition::Matches(etag)) => Some(etag),
-        Some(Condition::Absent) | None => None,
-    };
-    bucket.expect_late(key, (mark.family, mark.file), awaited);
+    bucket.expect_late(key, (mark.family, mark.file), condition.and_then(Condition::etag));
 }

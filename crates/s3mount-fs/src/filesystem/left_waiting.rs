@@ -80,10 +80,8 @@ impl Filesystem {
                 tracing::error!(key, "a file in the outbox can't be shown in this mount, and waits on");
                 continue;
             };
-            let replaced = match &condition {
-                Some(Condition::Matches(etag)) => Some(ObjectId::new(&key, etag.clone())),
-                Some(Condition::Absent) | None => None,
-            };
+            let replaced = condition.as_ref().and_then(Condition::etag);
+            let replaced = replaced.map(|etag| ObjectId::new(&key, etag.clone()));
             let resting =
                 RestingDraft { bytes: Arc::new(OfEntry(bytes)), size, modified, replaced: replaced.clone() };
             let draft = writer.go_on_resting(&key, resting, condition, object);

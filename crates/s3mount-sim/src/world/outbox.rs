@@ -22,8 +22,8 @@ impl Place {
         }
     }
 
-    /// A mount that no program uses.
-    pub(super) async fn mount_between(&self, number: usize) -> SimMount {
+    /// The mount of the next daemon, with what those before have left.
+    pub(super) async fn mount_anew(&self, number: usize) -> SimMount {
         let outbox = self.outbox();
         let disks = self.disks(outbox.as_ref());
         SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await
@@ -52,7 +52,7 @@ impl Place {
             return 0;
         }
         let number = self.number + LIVES * (self.life().0 as usize + 1) + LIVES / 4;
-        let between = self.mount_between(number).await;
+        let between = self.mount_anew(number).await;
         between.fs.flush_outbox().await;
         let refused = between.fs.metrics().outbox_failed.get();
         between.fs.end_writes().await;
