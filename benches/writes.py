@@ -3,6 +3,7 @@
     cargo build --release --package s3mount-write --example upload_speed
     python3 benches/writes.py
     python3 benches/writes.py --only "small files" --peer /usr/bin/mount-s3
+    python3 benches/writes.py --only "one writer" --disk /nvme/scratch
 
 It starts the test server and mounts its bucket with the binaries in target/release. Repetitions are
 interleaved, and the medians are shown, with the processor time of the daemon (of the client, where that is
@@ -14,8 +15,10 @@ import http.client
 import json
 import multiprocessing
 import os
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -161,6 +164,63 @@ def small_files(args, server_binary):
         server.close()
 
 
+def one_writer(args, server_binary):
+    """Small files by one writer, at S3's latency: beside a local disk, and with and without --write-behind."""
+    server = Server(server_binary, "aws", "--bucket", "data")
+    behind, local = tempfile.mkdtemp(dir=args.disk), tempfile.mkdtemp(dir=args.disk)
+    flags = ["--allow", "all"]
+    mounts = {"write-behind": Mount(args.binary, server.url, *flags, "--write-behind", behind),
+              "mount": Mount(args.binary, server.url, *flags)}
+    folders = {"local disk": local, **{way: mount.dir for way, mount in mounts.items()}}
+    # Without it, a file takes a round trip.
+    many = {way: FILES // 10 if way == "mount" else args.files for way in folders}
+    work = {f"{SMALL >> 10} KiB files": write_alone,
+            "git clone": lambda folder, _: clone(folder)}
+    try:
+        for name, make in work.items():
+            ways = {way: [] for way in folders}
+            for turn in range(args.passes + 1):
+                for way in list(ways) if turn % 2 else list(ways)[::-1]:
+                    if way == "mount" and make is not write_alone:
+                        continue
+                    folder, mount = os.path.join(folders[way], f"{name}-{turn}"), mounts.get(way)
+                    os.mkdir(folder)
+                    cpu, begun = mount.cpu_seconds() if mount else 0, time.monotonic()
+                    make(folder, many[way])
+                    closed = time.monotonic() - begun
+                    if way == "write-behind":
+                        subprocess.run([args.binary, "flush", mount.dir], check=True, stderr=subprocess.DEVNULL)
+                    stored = time.monotonic() - begun
+                    made = sum(len(files) for _, _, files in os.walk(folder))
+                    if turn:
+                        ways[way].append((made, closed, stored, mount.cpu_seconds() - cpu if mount else 0))
+                    shutil.rmtree(folder)
+                    if way == "write-behind":
+                        subprocess.run([args.binary, "flush", mount.dir], check=True, stderr=subprocess.DEVNULL)
+            for way, all in ways.items():
+                if all:
+                    made, closed, stored, cpu = (statistics.median(one[at] for one in all) for at in range(4))
+                    print(f"{name:14} {way:13} {made:6.0f} files  {closed:6.2f} s  {made / closed:6.0f} files/s"
+                          f"  in the store after {stored:6.2f} s  {cpu / made * 1000:5.2f} CPU s/1000 files", flush=True)
+    finally:
+        for mount in mounts.values():
+            mount.close()
+        server.close()
+        shutil.rmtree(behind)
+        shutil.rmtree(local)
+
+
+def write_alone(folder, count):
+    for index in range(count):
+        with open(os.path.join(folder, f"file-{index:05}"), "wb", buffering=0) as file:
+            file.write(bytes(SMALL))
+
+
+def clone(folder):
+    """Clones this repository."""
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ".", os.path.join(folder, "clone")], check=True)
+
+
 def counts(server):
     """Requests of each kind."""
     stats = json.load(urllib.request.urlopen(server.url + "/_test/stats"))
@@ -175,13 +235,15 @@ def main():
     parser.add_argument("--peer", help="binary of mount-s3, to measure beside")
     parser.add_argument("--passes", type=int, default=4)
     parser.add_argument("--gib", type=int, default=4, help="size of the one large file")
-    parser.add_argument("--only", choices=["stream", "small files"], help="measure only this")
+    parser.add_argument("--files", type=int, default=10_000, help="small files that one writer makes")
+    parser.add_argument("--disk", help="folder of a local disk for --write-behind and to measure beside")
+    parser.add_argument("--only", choices=["stream", "small files", "one writer"], help="measure only this")
     args = parser.parse_args()
     server = "target/release/s3mount-test-server"
-    if args.only != "small files":
-        stream(args, server)
-    if args.only != "stream":
-        small_files(args, server)
+    rows = {"stream": stream, "small files": small_files, "one writer": one_writer}
+    for name, measure in rows.items():
+        if args.only in (None, name):
+            measure(args, server)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 //! `--write-behind`: files that are closed before the store has them.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -310,6 +311,74 @@ fn what_the_store_refuses_stays_until_somebody_decides() {
     assert_eq!(behind.list(), "");
     // Nobody has to be told of what somebody has decided.
     OpenOptions::new().append(true).open(world.path("b")).expect("nothing has failed in the end");
+}
+
+/// Changes the first byte of a text that waits.
+fn damage(outbox: &Path, text: &str) {
+    for file in outbox.read_dir().expect("a folder") {
+        let path = file.expect("a file").path();
+        let bytes = fs::read(&path).expect("a file");
+        if let Some(at) = bytes.windows(text.len()).position(|place| place == text.as_bytes()) {
+            let file = OpenOptions::new().write(true).open(&path).expect("a file");
+            file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("a write");
+            return;
+        }
+    }
+    panic!("{text} does not wait");
+}
+
+#[test]
+fn damage_of_the_disk_is_told_and_costs_one_file() {
+    let mut behind = Behind::new(&[]);
+    behind.freeze();
+    for name in ["before", "damaged", "behind"] {
+        behind.world.write(name, name);
+    }
+    behind.world.crash();
+    behind.thaw();
+    damage(behind.outbox.path(), "\"key\":\"damaged\"");
+    let dir = behind.outbox.path().to_str().expect("a path").to_owned();
+    let list = || {
+        let listed = command(&["pending", "list", &dir]);
+        assert_eq!(listed.status.code(), Some(1), "{}", said(&listed));
+        said(&listed)
+    };
+    let listed = list();
+    assert!(listed.contains(".outbox is damaged"), "{listed}");
+    let flags = Behind::flags(&behind.outbox);
+    behind.world.remount(&flags);
+    assert!(behind.world.mount.stderr().contains("the disk of the outbox is damaged"));
+    assert!(!behind.flush().status.success(), "a file waits for a decision");
+    let stored = |key: &str| behind.stored(key).map(|bytes| String::from_utf8(bytes).expect("text"));
+    assert_eq!(["before", "damaged", "behind"].map(stored), [None, None, Some("behind".to_owned())]);
+    let open = || OpenOptions::new().write(true).create(true).open(behind.world.path("before")).map(drop);
+    assert_eq!(open().map_err(|error| error.raw_os_error()), Err(Some(libc::EIO)));
+    let mount = behind.world.mount.path().to_str().expect("a path");
+    let output = command(&["pending", "retry", "--all", mount]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(behind.flush().status.success());
+    assert_eq!(behind.stored("before").as_deref(), Some(&b"before"[..]));
+    let output = command(&["umount", mount]);
+    assert!(output.status.success(), "{}", said(&output));
+    let listed = list();
+    assert!(listed.contains(".damaged was damaged and is kept"), "{listed}");
+}
+
+#[test]
+fn damaged_bytes_do_not_become_an_object() {
+    let mut behind = Behind::new(&[]);
+    behind.world.server.fault(Fault::new(FaultKind::Reset).on(Operation::PutObject));
+    behind.world.write("file", "what was written");
+    behind.world.crash();
+    let flags = Behind::flags(&behind.outbox);
+    behind.world.remount(&flags);
+    damage(behind.outbox.path(), "what was written");
+    behind.thaw();
+    let flushed = behind.flush();
+    assert!(said(&flushed).contains("the store has refused 1 file"), "{}", said(&flushed));
+    let listed = behind.list();
+    assert!(listed.contains("the bytes that wait on the disk are damaged"), "{listed}");
+    assert_eq!(behind.stored("file"), None);
 }
 
 #[test]

@@ -56,6 +56,9 @@ pub enum FsError {
     /// What was written earlier could not be published after `close` had returned.
     #[error("what was written and closed before is not stored: {0}")]
     Lost(#[source] Arc<FsError>),
+    /// The file waits in the outbox, and is not uploaded until somebody decides.
+    #[error("it waits in the outbox until somebody decides (s3mount pending): {0}")]
+    Undecided(String),
     /// The outbox can't make durable what it was told.
     #[error("the outbox")]
     Outbox(#[from] OutboxError),
@@ -148,6 +151,7 @@ impl FsError {
             FsError::Copy(error) => errno_of_copy(error),
             FsError::Lost(_)
             | FsError::LostDaemon
+            | FsError::Undecided(_)
             | FsError::Outbox(_)
             | FsError::Refused
             | FsError::Warm(WarmError::Read(_)) => libc::EIO,
@@ -200,6 +204,7 @@ impl FsError {
             | FsError::TooManyNames(_)
             | FsError::Stale { .. }
             | FsError::Lost(_)
+            | FsError::Undecided(_)
             | FsError::Outbox(_)
             | FsError::Write(_)
             | FsError::Copy(_)
@@ -218,7 +223,7 @@ fn errno_of_write(error: &WriteError) -> i32 {
             libc::EINVAL
         }
         WriteError::Failed(first) => errno_of_write(first),
-        WriteError::Discarded | WriteError::Spool(_) => libc::EIO,
+        WriteError::Discarded | WriteError::Spool(_) | WriteError::Damaged => libc::EIO,
         WriteError::OutOfMemory(_) => libc::ENOMEM,
         WriteError::OutOfSpool => libc::ENOSPC,
         WriteError::TooLarge { .. } => libc::EFBIG,

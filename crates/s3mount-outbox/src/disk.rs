@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,21 @@ pub trait OutboxDisk: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The disk's.
     fn remove(&self, number: u64) -> io::Result<()>;
+
+    /// Keeps a file that is damaged under another name.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn set_aside(&self, number: u64) -> io::Result<()>;
+
+    /// The numbers of the files that were [set aside](Self::set_aside).
+    ///
+    /// # Errors
+    /// The disk's.
+    fn damaged(&self) -> io::Result<Vec<u64>>;
+
+    /// A number that nobody can guess, so that nobody can write bytes to a file that look like a record.
+    fn salt(&self) -> u32;
 
     /// Whether calls may wait for a disk: these are made on threads for such things.
     fn blocks(&self) -> bool;
@@ -76,6 +92,19 @@ pub trait SegmentFile: std::fmt::Debug + Send + Sync {
 /// How the name of a file ends.
 const SUFFIX: &str = ".outbox";
 
+/// How the name of a file ends that was set aside.
+const DAMAGED: &str = ".damaged";
+
+/// The name of a file.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:016x}{SUFFIX}")
+}
+
+/// The name of a file that was set aside.
+pub(crate) fn damaged_name(number: u64) -> String {
+    format!("{number:016x}{DAMAGED}")
+}
+
 /// The file that the daemon locks that has the folder.
 const LOCK: &str = "lock";
 
@@ -108,19 +137,24 @@ impl FolderDisk {
     }
 
     fn path_of(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:016x}{SUFFIX}"))
+        self.path.join(segment_name(number))
+    }
+
+    /// The numbers in the names that end so.
+    fn numbers(&self, suffix: &str) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for entry in self.path.read_dir()? {
+            let name = entry?.file_name();
+            let digits = name.to_str().and_then(|name| name.strip_suffix(suffix));
+            numbers.extend(digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()));
+        }
+        Ok(numbers)
     }
 }
 
 impl OutboxDisk for FolderDisk {
     fn segments(&self) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for entry in self.path.read_dir()? {
-            let name = entry?.file_name();
-            let digits = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
-            numbers.extend(digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()));
-        }
-        Ok(numbers)
+        self.numbers(SUFFIX)
     }
 
     fn create(&self, number: u64, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
@@ -145,6 +179,19 @@ impl OutboxDisk for FolderDisk {
 
     fn remove(&self, number: u64) -> io::Result<()> {
         std::fs::remove_file(self.path_of(number))
+    }
+
+    fn set_aside(&self, number: u64) -> io::Result<()> {
+        std::fs::rename(self.path_of(number), self.path.join(damaged_name(number)))
+    }
+
+    fn damaged(&self) -> io::Result<Vec<u64>> {
+        self.numbers(DAMAGED)
+    }
+
+    fn salt(&self) -> u32 {
+        // Its keys are random.
+        RandomState::new().build_hasher().finish() as u32
     }
 
     fn blocks(&self) -> bool {
@@ -181,7 +228,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A disk in memory, for simulations. After [`cut`](Self::cut) it has what was synced, and of the rest what its caller
 /// says.
 #[derive(Debug, Default)]
-pub struct SimulatedDisk(Mutex<BTreeMap<u64, Arc<SimulatedFile>>>);
+pub struct SimulatedDisk {
+    files: Mutex<BTreeMap<u64, Arc<SimulatedFile>>>,
+    aside: Mutex<BTreeMap<u64, Arc<SimulatedFile>>>,
+}
 
 #[derive(Debug, Default)]
 struct SimulatedFile(Mutex<SimulatedBytes>);
@@ -203,12 +253,13 @@ impl SimulatedDisk {
             let bytes = SimulatedBytes { now: now.clone(), synced: synced.clone(), since: since.clone() };
             (*number, Arc::new(SimulatedFile(Mutex::new(bytes))))
         };
-        Self(Mutex::new(lock(&self.0).iter().map(left).collect()))
+        let files = Mutex::new(lock(&self.files).iter().map(left).collect());
+        Self { files, aside: Mutex::new(lock(&self.aside).iter().map(left).collect()) }
     }
 
     /// A power cut. Of each write since the last sync, `keeps` says how many bytes of its length are on the disk.
     pub fn cut(&self, mut keeps: impl FnMut(usize) -> usize) {
-        for file in lock(&self.0).values() {
+        for file in lock(&self.files).values() {
             let bytes = &mut *lock(&file.0);
             for (offset, written) in std::mem::take(&mut bytes.since) {
                 let kept = keeps(written.len()).min(written.len());
@@ -221,24 +272,38 @@ impl SimulatedDisk {
 
 impl OutboxDisk for SimulatedDisk {
     fn segments(&self) -> io::Result<Vec<u64>> {
-        Ok(lock(&self.0).keys().copied().collect())
+        Ok(lock(&self.files).keys().copied().collect())
     }
 
     fn create(&self, number: u64, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
         let file = Arc::<SimulatedFile>::default();
         let zeros = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         *lock(&file.0) = SimulatedBytes { now: zeros.clone(), synced: zeros, since: Vec::new() };
-        lock(&self.0).insert(number, file.clone());
+        lock(&self.files).insert(number, file.clone());
         Ok(file)
     }
 
     fn open(&self, number: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        let file = lock(&self.0).get(&number).cloned();
+        let file = lock(&self.files).get(&number).cloned();
         Ok(file.ok_or(io::ErrorKind::NotFound)?)
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
-        lock(&self.0).remove(&number).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        lock(&self.files).remove(&number).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn set_aside(&self, number: u64) -> io::Result<()> {
+        let file = lock(&self.files).remove(&number).ok_or(io::ErrorKind::NotFound)?;
+        lock(&self.aside).insert(number, file);
+        Ok(())
+    }
+
+    fn damaged(&self) -> io::Result<Vec<u64>> {
+        Ok(lock(&self.aside).keys().copied().collect())
+    }
+
+    fn salt(&self) -> u32 {
+        0
     }
 
     fn blocks(&self) -> bool {

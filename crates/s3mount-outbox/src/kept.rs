@@ -3,8 +3,11 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+
 use crate::SegmentFile;
 use crate::entry::{Entry, EntryId};
+use crate::record::crc_of;
 
 /// Where the bytes of an entry are.
 #[derive(Clone, Debug)]
@@ -21,11 +24,23 @@ pub(crate) struct Location {
 pub struct KeptBytes {
     location: Arc<Mutex<Location>>,
     size: u64,
+    /// Their CRC when they were written.
+    crc: u64,
 }
 
 impl KeptBytes {
-    pub(crate) fn at(location: Location, size: u64) -> Self {
-        Self { location: Arc::new(Mutex::new(location)), size }
+    pub(crate) fn at(location: Location, size: u64, crc: u64) -> Self {
+        Self { location: Arc::new(Mutex::new(location)), size, crc }
+    }
+
+    /// Their CRC when they were written.
+    pub(crate) fn crc(&self) -> u64 {
+        self.crc
+    }
+
+    /// Whether these are all of them, as they were written.
+    pub fn are(&self, pieces: &[Bytes]) -> bool {
+        crc_of(pieces) == self.crc
     }
 
     pub(crate) fn location(&self) -> MutexGuard<'_, Location> {

@@ -6,6 +6,7 @@
 //!
 //! - [`record`](mod@record): the form of what is written;
 //! - [`disk`](mod@disk): where it is written, a folder or a simulated disk;
+//! - [`scan`](mod@scan): the records of a file, and damage between them;
 //! - [`replay`](mod@replay): what a disk has, record by record;
 //! - [`outbox`](mod@outbox): entries that come, change and go;
 //! - [`state`](mod@state): what is known of them, and what the disk was told;
@@ -22,6 +23,7 @@ mod outbox;
 mod record;
 mod replay;
 mod room;
+mod scan;
 mod segments;
 mod state;
 #[cfg(test)]
@@ -31,4 +33,4 @@ pub use disk::{FolderDisk, OutboxDisk, SegmentFile, SimulatedDisk};
 pub use entry::{Entry, EntryId, Mark};
 pub use kept::{Kept, KeptBytes, Waiting};
 pub use outbox::{Limits, Outbox, OutboxError, OutboxMetrics};
-pub use replay::look;
+pub use replay::{Damage, Looked, look};

@@ -12,8 +12,8 @@ use s3mount_object::{Condition, ObjectId};
 use crate::OutboxDisk;
 use crate::entry::{Entry, EntryId, EntryText, Named};
 use crate::kept::{Kept, KeptBytes, Waiting};
-use crate::record;
-use crate::replay::{OldSegment, Replayed, waiting};
+use crate::record::{self, HEAD};
+use crate::replay::{Damage, Replayed, waiting};
 use crate::segments::Segments;
 use crate::state::{OutboxState, Slot, Topic};
 
@@ -22,6 +22,9 @@ const MOST_HEAD: u64 = 16 << 10;
 
 /// The longest reason of a failure, in bytes.
 const MOST_REASON: usize = 4 << 10;
+
+/// Damaged records are fewer than this: a file has not so many.
+const MOST_DAMAGED: u64 = 1 << 24;
 
 /// So many records that are not durable are made durable, where nothing else does so.
 const MOST_UNSYNCED: u64 = 64;
@@ -68,6 +71,7 @@ pub struct OutboxMetrics {
 struct Shared {
     disk: Arc<dyn OutboxDisk>,
     limits: Limits,
+    damage: Vec<Damage>,
     state: Mutex<OutboxState>,
     /// Held by who syncs. Those who wait for it find their records durable.
     syncing: Mutex<()>,
@@ -83,14 +87,28 @@ impl Outbox {
     /// # Errors
     /// The disk's. Where something waits, it is enough that the disk can be read.
     pub fn open(disk: Arc<dyn OutboxDisk>, limits: Limits) -> io::Result<(Self, Vec<Waiting>)> {
-        let Replayed { entries: found, segments: mut old, last_id, overtaken, damaged, .. } =
+        let Replayed { entries: found, segments: mut old, last_id, overtaken, mut damage, torn, .. } =
             Replayed::of(&*disk)?;
-        for key in damaged {
-            tracing::error!(
+        for (_, key) in &torn {
+            tracing::warn!(
                 key,
-                "a file that waits to be uploaded is not on the disk as it was written: it is lost, unless its close had not \
-                 returned when the machine failed"
+                "the disk of the outbox does not have a file as a whole, whose close had not returned when the machine failed"
             );
+        }
+        for damage in &damage {
+            tracing::error!(%damage, "the disk of the outbox is damaged");
+        }
+        let is_damaged = !damage.is_empty();
+        let aside = disk.damaged()?;
+        damage.extend(aside.iter().copied().map(Damage::Kept));
+        let mut segments = Segments::default();
+        // Nothing but its beginning is there.
+        while let Some(last) = old.last().filter(|last| last.end <= HEAD as u64 && !last.is_damaged) {
+            segments.note_number(last.number);
+            if disk.remove(last.number).is_err() {
+                break;
+            }
+            old.pop();
         }
         // Whoever has begun a file has synced the one before.
         let synced = old.last().map_or(Ok(()), |last| last.file.sync());
@@ -102,15 +120,12 @@ impl Outbox {
             // The room behind its records is of no use any more.
             last.bytes = last.end;
         }
-        let mut segments = Segments::default();
-        for OldSegment { number, file, bytes, end } in old {
-            if end > 0 || disk.remove(number).is_err() {
-                segments.add_old(number, file, bytes);
-            }
-        }
-        let (mut entries, mut left) = (BTreeMap::new(), Vec::new());
+        aside.into_iter().for_each(|number| segments.note_number(number));
+        old.into_iter().for_each(|old| segments.add_old(old));
+        let (mut entries, mut left, mut in_doubt) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (id, found) in found {
             segments.add_entry(&found.location);
+            in_doubt.extend(found.failed.clone().filter(|_| found.is_in_doubt).map(|why| (id, why)));
             let named = found.named;
             let waiting = waiting(id, found);
             let Waiting { entry, failed, is_ending, bytes, .. } = waiting.clone();
@@ -121,26 +136,33 @@ impl Outbox {
             segments.remove_unused(&*disk);
         }
         let room = limits.bytes.saturating_sub(segments.bytes());
-        let begun =
-            synced.and_then(|()| segments.begin(&*disk, limits.segment_bytes.min(room).max(MOST_HEAD)));
-        if let Err(error) = &begun {
-            tracing::warn!(%error, "the disk of the outbox takes no more files");
-        }
-        let is_open = begun.is_ok();
-        if left.is_empty() {
-            begun?;
-        }
         let mut state = OutboxState {
             segments,
-            is_open,
+            is_open: false,
             waiting: entries.values().filter(|slot: &&Slot| slot.failed.is_none()).count(),
             entries,
-            next_id: last_id + 1,
+            // Nobody knows which numbers the records have had that are damaged.
+            next_id: last_id + 1 + if is_damaged { MOST_DAMAGED } else { 0 },
             written: 0,
             synced: 0,
             unsaid: Vec::new(),
             is_broken,
         };
+        let begun = synced.and_then(|()| state.begin(&*disk, limits.segment_bytes.min(room).max(MOST_HEAD)));
+        if let Err(error) = &begun {
+            tracing::warn!(%error, "the disk of the outbox takes no more files");
+        }
+        if left.is_empty() {
+            begun?;
+        }
+        // A folder's name that is said from now on does not take them with it.
+        for (id, why) in in_doubt {
+            state.say(id, Topic::Failure, record::failed(id, &why));
+        }
+        // They are durable from now on as they are, and were never taken.
+        for (id, _) in torn {
+            state.say(id, Topic::End, record::withdrawn(id));
+        }
         // Otherwise they would be there again, once the entries that have their keys are over.
         for id in overtaken {
             state.say(id, Topic::End, record::done(id));
@@ -149,7 +171,7 @@ impl Outbox {
             state.segments.remove_unused(&*disk);
         }
         let (state, syncing) = (Mutex::new(state), Mutex::default());
-        let me = Self(Arc::new(Shared { disk, limits, state, syncing }));
+        let me = Self(Arc::new(Shared { disk, limits, damage, state, syncing }));
         me.empty_old();
         Ok((me, left))
     }
@@ -161,6 +183,11 @@ impl Outbox {
     /// The right to sync. The caller does not have the state.
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         self.0.syncing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the disk had not as it was given, when the outbox was opened.
+    pub fn damage(&self) -> &[Damage] {
+        &self.0.damage
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -218,14 +245,14 @@ impl Outbox {
             let id = EntryId(state.next_id());
             let entry = entry(id);
             let head = record::put(id, &EntryText::of(&entry, replaced, None, Named::new(id.0)), size, crc);
-            if head.len() as u64 > MOST_HEAD {
+            if head.len() > MOST_HEAD {
                 return Err(
                     io::Error::new(io::ErrorKind::InvalidInput, "too much is known of the file").into()
                 );
             }
             let location = state.append(&head, bytes)?;
             state.segments.add_entry(&location);
-            let kept = KeptBytes::at(location, size);
+            let kept = KeptBytes::at(location, size, crc);
             let slot = Slot {
                 entry,
                 failed: None,
@@ -264,7 +291,7 @@ impl Outbox {
     /// Waits until the records up to this one are durable.
     fn sync(&self, written: u64) -> Result<(), OutboxError> {
         let _alone = self.alone();
-        let (file, now) = {
+        let (file, number, end, now) = {
             let state = self.state();
             if state.synced >= written {
                 return Ok(());
@@ -274,12 +301,13 @@ impl Outbox {
             }
             let now = state.written;
             let Some(last) = state.segments.last() else { return Ok(()) };
-            (last.file.clone(), now)
+            (last.file.clone(), last.number, last.end, now)
         };
         match file.sync() {
             Ok(()) => {
                 let mut state = self.state();
                 state.synced = state.synced.max(now);
+                state.segments.note_synced(number, end);
                 Ok(())
             }
             Err(error) => {
@@ -385,16 +413,12 @@ impl Outbox {
 
     /// All that waits.
     pub fn waiting(&self) -> Vec<Waiting> {
-        let state = self.state();
-        let of = |(id, slot): (&EntryId, &Slot)| Waiting {
-            id: *id,
-            entry: slot.entry.clone(),
-            size: slot.bytes.size(),
-            failed: slot.failed.clone(),
-            is_ending: slot.is_ending,
-            bytes: slot.bytes.clone(),
-        };
-        state.entries.iter().map(of).collect()
+        self.state().entries.iter().map(|(id, slot)| slot.waiting(*id)).collect()
+    }
+
+    /// The entry of this number, if it waits.
+    pub fn find(&self, id: EntryId) -> Option<Waiting> {
+        self.state().entries.get(&id).map(|slot| slot.waiting(id))
     }
 
     /// How much waits.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::entry::{EntryId, EntryText};
 use crate::outbox::{Limits, Outbox, OutboxError};
-use crate::record;
+use crate::record::{self, HEAD};
 use crate::segments::Sparse;
 use crate::state::{OutboxState, Slot};
 
@@ -35,6 +35,10 @@ impl Outbox {
     }
 
     fn make_room(&self, state: &mut OutboxState, bytes: u64) -> Result<(), OutboxError> {
+        if state.entries.is_empty() {
+            // What the disk has is not wanted any more, whatever it is.
+            state.tidy(self.disk());
+        }
         if state.is_broken {
             return Err(OutboxError::Broken);
         }
@@ -44,37 +48,44 @@ impl Outbox {
         if state.unsaid.is_empty() {
             state.segments.remove_unused(self.disk());
         }
+        let bytes = bytes + HEAD as u64;
         let (files, taken, new) = (state.segments.len(), state.segments.bytes(), segment_bytes.max(bytes));
         let is_full = taken + new > limit;
         let sparse = state.segments.sparse(files, segment_bytes);
         match sparse.filter(|_| is_full || files >= FEW_SEGMENTS) {
             Some(sparse) => {
-                let new = segment_bytes.max(bytes + sparse.entry_bytes);
+                let least = bytes + sparse.entry_bytes;
+                let new = segment_bytes.max(least);
                 // The files that are emptied are there beside the new one until their entries are.
                 if taken - sparse.bytes + new > limit {
                     return Err(OutboxError::Full);
                 }
-                self.begin_segment(state, new)?;
+                self.begin_segment(state, least, new)?;
                 self.empty(state, sparse);
             }
             None if is_full => return Err(OutboxError::Full),
-            None => self.begin_segment(state, new)?,
+            None => self.begin_segment(state, bytes, new)?,
         }
         let taken = state.segments.bytes();
-        if taken <= limit && state.has_room(bytes) {
+        if taken <= limit && state.has_room(bytes - HEAD as u64) {
             return Ok(());
         }
         if taken + new > limit {
             return Err(OutboxError::Full);
         }
-        Ok(self.begin_segment(state, new)?)
+        Ok(self.begin_segment(state, bytes, new)?)
     }
 
-    /// Has records written to a new file from now on. Those of before are durable.
-    fn begin_segment(&self, state: &mut OutboxState, bytes: u64) -> io::Result<()> {
+    /// Has records written to a new file of `bytes` from now on, or of `least` where the disk has no room for more. Those of
+    /// before are durable.
+    fn begin_segment(&self, state: &mut OutboxState, least: u64, bytes: u64) -> io::Result<()> {
         state.sync_last()?;
-        state.segments.begin(self.disk(), bytes)?;
-        state.is_open = true;
+        match state.begin(self.disk(), bytes) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && least < bytes => {
+                state.begin(self.disk(), least)?;
+            }
+            begun => begun?,
+        }
         state.say_again()
     }
 
@@ -111,9 +122,10 @@ impl Outbox {
             let mut bytes = vec![0; usize::try_from(kept.size()).map_err(|_| io::ErrorKind::FileTooLarge)?];
             kept.read(0, &mut bytes)?;
             let bytes = [Bytes::from(bytes)];
+            // Damaged bytes stay damaged ones.
             let mut text = EntryText::of(&slot.entry, None, slot.failed.clone(), slot.named);
             text.is_ending = slot.is_ending;
-            let head = record::put(id, &text, kept.size(), record::crc_of(&bytes));
+            let head = record::put(id, &text, kept.size(), kept.crc());
             let to = state.append(&head, &bytes)?;
             written.push((kept, to));
         }

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::kept::Location;
+use crate::replay::OldSegment;
 use crate::{OutboxDisk, SegmentFile};
 
 /// Files are sparse whose entries take no more than this share of them.
@@ -34,9 +35,17 @@ pub(crate) struct Segment {
     /// How many entries have their records here, and how many bytes these take.
     pub(crate) entries: usize,
     pub(crate) entry_bytes: u64,
+    /// Up to where it is durable.
+    pub(crate) synced: u64,
+    /// Whether it is not as it was written.
+    pub(crate) is_damaged: bool,
 }
 
 impl Segment {
+    fn new(number: u64, file: Arc<dyn SegmentFile>, end: u64, room: u64) -> Self {
+        Self { number, file, end, room, entries: 0, entry_bytes: 0, synced: end, is_damaged: false }
+    }
+
     /// How many bytes of the disk it takes.
     pub(crate) fn bytes(&self) -> u64 {
         self.room.max(self.end)
@@ -47,23 +56,29 @@ impl Segment {
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     all: VecDeque<Segment>,
-    next: u64,
+    /// The upper half of the number of the last file. Its lower half is a salt.
+    last: u32,
 }
 
 impl Segments {
     /// A file that the daemon before has left. No record is written there any more.
-    pub(crate) fn add_old(&mut self, number: u64, file: Arc<dyn SegmentFile>, bytes: u64) {
-        self.all.push_back(Segment { number, file, end: bytes, room: bytes, entries: 0, entry_bytes: 0 });
-        self.next = self.next.max(number + 1);
+    pub(crate) fn add_old(&mut self, OldSegment { number, file, bytes, end, is_damaged }: OldSegment) {
+        self.all.push_back(Segment { is_damaged, ..Segment::new(number, file, end, bytes) });
+        self.note_number(number);
+    }
+
+    /// A file has this number: no other gets it.
+    pub(crate) fn note_number(&mut self, number: u64) {
+        self.last = self.last.max((number >> 32) as u32);
     }
 
     /// A new file for records, with room for `bytes`.
     pub(crate) fn begin(&mut self, disk: &dyn OutboxDisk, bytes: u64) -> io::Result<()> {
-        let number = self.next;
         // Half a file may be there after an error. No other gets its name.
-        self.next += 1;
+        self.last += 1;
+        let number = u64::from(self.last) << 32 | u64::from(disk.salt());
         let file = disk.create(number, bytes)?;
-        self.all.push_back(Segment { number, file, end: 0, room: bytes, entries: 0, entry_bytes: 0 });
+        self.all.push_back(Segment::new(number, file, 0, bytes));
         Ok(())
     }
 
@@ -75,6 +90,13 @@ impl Segments {
     /// As [`last`](Self::last), to change it.
     pub(crate) fn last_mut(&mut self) -> Option<&mut Segment> {
         self.all.back_mut()
+    }
+
+    /// Notes up to where a file is durable.
+    pub(crate) fn note_synced(&mut self, number: u64, end: u64) {
+        if let Some(segment) = self.of(number) {
+            segment.synced = segment.synced.max(end);
+        }
     }
 
     /// The oldest file, if it is not the one that records go to.
@@ -139,7 +161,9 @@ impl Segments {
     /// Removes the oldest file. Where that fails, later ones stay too: they say what is over of its entries.
     fn remove_oldest(&mut self, disk: &dyn OutboxDisk) -> bool {
         let Some(oldest) = self.all.front() else { return false };
-        if let Err(error) = disk.remove(oldest.number)
+        let removed =
+            if oldest.is_damaged { disk.set_aside(oldest.number) } else { disk.remove(oldest.number) };
+        if let Err(error) = removed
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(number = oldest.number, %error, "a file of the outbox that is not needed can't be removed");

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::OutboxDisk;
 use crate::entry::{Entry, EntryId, Named};
-use crate::kept::{KeptBytes, Location};
+use crate::kept::{KeptBytes, Location, Waiting};
+use crate::record::{self, Place, Unplaced};
 use crate::segments::Segments;
 
 /// An entry that is not over.
@@ -20,6 +21,15 @@ pub(crate) struct Slot {
     pub(crate) named: Named,
     /// Whether an entry that replaces it was written. It is over once that is durable.
     pub(crate) is_being_replaced: bool,
+}
+
+impl Slot {
+    /// It, as others see it.
+    pub(crate) fn waiting(&self, id: EntryId) -> Waiting {
+        let Self { entry, failed, is_ending, bytes, .. } = self;
+        let (entry, failed, bytes) = (entry.clone(), failed.clone(), bytes.clone());
+        Waiting { id, entry, size: bytes.size(), failed, is_ending: *is_ending, bytes }
+    }
 }
 
 /// What a record without bytes is about.
@@ -54,7 +64,7 @@ pub(crate) struct OutboxState {
     pub(crate) written: u64,
     pub(crate) synced: u64,
     /// Records that the disk has refused, in the order of time. They are the first ones of the next file.
-    pub(crate) unsaid: Vec<(EntryId, Topic, Vec<u8>)>,
+    pub(crate) unsaid: Vec<(EntryId, Topic, Unplaced)>,
     /// Whether a sync has failed.
     pub(crate) is_broken: bool,
 }
@@ -78,11 +88,12 @@ impl OutboxState {
     }
 
     /// Writes a record with its bytes behind the last one.
-    pub(crate) fn append(&mut self, head: &[u8], bytes: &[Bytes]) -> io::Result<Location> {
+    pub(crate) fn append(&mut self, head: &Unplaced, bytes: &[Bytes]) -> io::Result<Location> {
         if !self.is_open {
             return Err(io::Error::other("no file is open for records"));
         }
         let Some(last) = self.segments.last_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        let head = head.at(Place { segment: last.number, offset: last.end }, last.synced);
         let start = last.end + head.len() as u64;
         let mut at = start;
         let written = bytes.iter().try_for_each(|piece| {
@@ -91,7 +102,7 @@ impl OutboxState {
             Ok(())
         });
         // The head comes last: a record whose bytes are not all there is none.
-        match written.and_then(|()| last.file.write(last.end, head)) {
+        match written.and_then(|()| last.file.write(last.end, &head)) {
             Ok(()) => {
                 let record_bytes = at - std::mem::replace(&mut last.end, at);
                 self.written += 1;
@@ -107,7 +118,7 @@ impl OutboxState {
 
     /// Writes a record without bytes. It is not lost if the process dies, unless the disk refuses: then it is written
     /// later.
-    pub(crate) fn say(&mut self, id: EntryId, topic: Topic, record: Vec<u8>) {
+    pub(crate) fn say(&mut self, id: EntryId, topic: Topic, record: Unplaced) {
         if let Err(error) = self.append(&record, &[]) {
             tracing::warn!(%error, "the outbox can't be told now of what a file has become");
             // What a folder takes with it depends on the names and failures before: those stay.
@@ -117,6 +128,27 @@ impl OutboxState {
                 since.into_iter().filter(|(other, about, _)| *other != id || !topic.says_all_of(*about)),
             );
             self.unsaid.push((id, topic, record));
+        }
+    }
+
+    /// Has records written to a new file from now on, which has room for `bytes`. Those of before are durable,
+    /// and so is its beginning.
+    pub(crate) fn begin(&mut self, disk: &dyn OutboxDisk, bytes: u64) -> io::Result<()> {
+        let (before, end) = self.segments.last().map_or((0, 0), |last| (last.number, last.end));
+        self.segments.begin(disk, bytes)?;
+        self.is_open = true;
+        self.append(&record::begun(before, end), &[])?;
+        let Some(last) = self.segments.last_mut() else { return Ok(()) };
+        match last.file.sync() {
+            Ok(()) => {
+                (last.synced, self.synced) = (last.end, self.written);
+                Ok(())
+            }
+            Err(error) => {
+                // Perhaps nothing is there.
+                (last.end, self.is_open) = (0, false);
+                Err(error)
+            }
         }
     }
 
@@ -151,6 +183,9 @@ impl OutboxState {
             return Err(error);
         }
         self.synced = self.written;
+        if let Some(last) = self.segments.last_mut() {
+            last.synced = last.end;
+        }
         // Nobody may write these anew: they would be there again.
         let replaced = self.entries.iter().filter(|(_, slot)| slot.is_being_replaced);
         for id in replaced.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -169,5 +204,9 @@ impl OutboxState {
             tracing::warn!(%error, "the outbox can't be synced before its files are removed");
         }
         self.segments.remove_all(disk);
+        if self.segments.len() == 0 {
+            self.unsaid.clear();
+            (self.is_open, self.is_broken, self.synced) = (false, false, self.written);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Entries that live through kills, power cuts and a disk that refuses.
 
+mod damage;
 mod faulty;
 mod folder;
 mod many;

@@ -1,5 +1,6 @@
 //! `s3mount flush` and `s3mount pending`: files that wait in `--write-behind`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use indicatif::HumanBytes;
-use s3mount_outbox::{FolderDisk, Limits, Outbox, OutboxDisk as _, Waiting, look};
+use s3mount_outbox::{FolderDisk, Limits, Looked, Outbox, OutboxDisk as _, Waiting, look};
 use s3mount_system::terminal::{self, plain};
 use serde::Deserialize;
 
@@ -17,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often it is told to upload what waits.
 const HURRY: Duration = Duration::from_secs(1);
+
+/// With more files than this, the mount is asked as seldom as it is told: its answer lists them all.
+const MANY: u64 = 500;
 
 /// Uploads that get on in less than this time are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,9 +54,9 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Have files that the store has refused uploaded again: now, or by the next mount.
+    /// Have refused files uploaded again: now, or by the next mount.
     Retry(Chosen),
-    /// Give files up. Their bytes are gone.
+    /// Give refused files up. Their bytes are gone.
     Drop(Chosen),
     /// Write the bytes of a file to another place. The file waits on.
     Save {
@@ -75,8 +79,11 @@ struct Chosen {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Numbers of the files, as `list` shows them.
-    #[arg(value_name = "NUMBER", required = true)]
+    #[arg(value_name = "NUMBER", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<u64>,
+    /// All files that were refused.
+    #[arg(long)]
+    all: bool,
 }
 
 /// `.s3mount/pending` of a mount.
@@ -87,6 +94,8 @@ struct Pending {
     files: u64,
     bytes: u64,
     failed: u64,
+    /// What the disk of the folder has not as it was given.
+    damage: Vec<String>,
     waiting: Vec<PendingFile>,
 }
 
@@ -175,7 +184,7 @@ pub fn upload(mount: &Path) -> anyhow::Result<Option<LeftBehind>> {
             tell(mount, "upload\n")?;
             told = Some(Instant::now());
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(if last.files > MANY { HURRY } else { PAUSE });
         let Some(now) = of_mount(mount)? else { break };
         if now.files != last.files {
             moved = Instant::now();
@@ -221,7 +230,7 @@ pub fn run(args: &PendingArgs) -> anyhow::Result<()> {
 }
 
 /// What waits in the folder of `--write-behind`.
-fn of_folder(dir: &Path) -> anyhow::Result<Vec<Waiting>> {
+fn of_folder(dir: &Path) -> anyhow::Result<Looked> {
     let shown = terminal::shown(dir);
     let disk = FolderDisk::look(dir).with_context(|| format!("cannot open {shown}"))?;
     let is_outbox = dir.join("store").exists() || !disk.segments()?.is_empty();
@@ -230,9 +239,13 @@ fn of_folder(dir: &Path) -> anyhow::Result<Vec<Waiting>> {
 }
 
 fn list(dir: &Path, json: bool) -> anyhow::Result<()> {
-    let files: Vec<PendingFile> = match of_mount(dir)? {
-        Some(pending) => pending.waiting,
-        None => of_folder(dir)?.iter().map(PendingFile::from).collect(),
+    let (files, damage): (Vec<PendingFile>, Vec<String>) = match of_mount(dir)? {
+        Some(pending) => (pending.waiting, pending.damage),
+        None => {
+            let Looked { waiting, damage } = of_folder(dir)?;
+            let damage = damage.iter().map(ToString::to_string).collect();
+            (waiting.iter().map(PendingFile::from).collect(), damage)
+        }
     };
     for file in &files {
         let PendingFile { id, key, bytes, failed } = file;
@@ -247,6 +260,12 @@ fn list(dir: &Path, json: bool) -> anyhow::Result<()> {
             break;
         }
     }
+    ensure!(
+        damage.is_empty(),
+        "the disk of {} is damaged:\n{}",
+        terminal::shown(dir),
+        damage.iter().map(|damage| plain(damage).to_string()).collect::<Vec<_>>().join("\n")
+    );
     Ok(())
 }
 
@@ -254,11 +273,15 @@ fn decide(chosen: &Chosen, word: &str) -> anyhow::Result<()> {
     let dir = &chosen.dir;
     let (known, mount) = match of_mount(dir)? {
         Some(pending) => (pending.waiting, true),
-        None => (of_folder(dir)?.iter().map(PendingFile::from).collect(), false),
+        None => (of_folder(dir)?.waiting.iter().map(PendingFile::from).collect::<Vec<_>>(), false),
     };
-    for id in &chosen.ids {
-        let found = known.iter().find(|file| file.id == *id);
-        let file = found.with_context(|| format!("no file {id} waits in {}", terminal::shown(dir)))?;
+    let known: BTreeMap<u64, PendingFile> = known.into_iter().map(|file| (file.id, file)).collect();
+    let refused = known.values().filter(|file| file.failed.is_some()).map(|file| file.id);
+    let ids: BTreeSet<u64> =
+        if chosen.all { refused.collect() } else { chosen.ids.iter().copied().collect() };
+    for id in &ids {
+        let file =
+            known.get(id).with_context(|| format!("no file {id} waits in {}", terminal::shown(dir)))?;
         ensure!(
             file.failed.is_some(),
             "file {id} ({}) was not refused: it is uploaded as soon as the store can be reached",
@@ -266,7 +289,7 @@ fn decide(chosen: &Chosen, word: &str) -> anyhow::Result<()> {
         );
     }
     if mount {
-        return chosen.ids.iter().try_for_each(|id| tell(dir, &format!("{word} {id}\n")));
+        return ids.iter().try_for_each(|id| tell(dir, &format!("{word} {id}\n")));
     }
     let disk = match FolderDisk::take(dir) {
         Ok(disk) => disk,
@@ -278,7 +301,7 @@ fn decide(chosen: &Chosen, word: &str) -> anyhow::Result<()> {
     // Nothing is put there, only said.
     let limits = Limits { bytes: u64::MAX, entries: usize::MAX, segment_bytes: CHUNK as u64 };
     let (outbox, waiting) = Outbox::open(Arc::new(disk), limits)?;
-    for Waiting { id, .. } in waiting.iter().filter(|waiting| chosen.ids.contains(&waiting.id.0)) {
+    for Waiting { id, .. } in waiting.iter().filter(|waiting| ids.contains(&waiting.id.0)) {
         if word == "drop" { outbox.done(*id) } else { outbox.retry(*id) }
     }
     Ok(outbox.commit_now()?)
@@ -290,7 +313,7 @@ fn save(dir: &Path, id: u64, to: &Path) -> anyhow::Result<()> {
         "{} is a mount; name its folder of --write-behind, where the bytes are",
         terminal::shown(dir)
     );
-    let waiting = of_folder(dir)?;
+    let Looked { waiting, .. } = of_folder(dir)?;
     let found = waiting.iter().find(|waiting| waiting.id.0 == id);
     let bytes = &found.with_context(|| format!("no file {id} waits in {}", terminal::shown(dir)))?.bytes;
     let cannot = || format!("cannot write {}", terminal::shown(to));

@@ -46,6 +46,9 @@ pub enum WriteError {
     /// Bytes can't be read back from the spool.
     #[error("the spool can't be read")]
     Spool(#[source] std::io::Error),
+    /// The bytes that others keep of the file can't be read, or are not those that they were given.
+    #[error("the bytes that wait on the disk are damaged")]
+    Damaged,
     /// The file would be longer than 10,000 parts that fit the memory.
     #[error(
         "{size} bytes need more parts than S3 takes: longer parts need a larger --memory-limit or --write-part-size"
@@ -75,12 +78,12 @@ impl WriteError {
         }
     }
 
-    /// Whether the store has refused what was sent, for a reason that stays.
+    /// Whether the store has refused what was sent, for a reason that stays, or what is to be sent is damaged.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Object(_) => !self.may_pass(),
             Self::Failed(first) => first.is_refusal(),
-            Self::SourceGone(_) => true,
+            Self::SourceGone(_) | Self::Damaged => true,
             _ => false,
         }
     }
@@ -125,6 +128,7 @@ impl WriteError {
             | Self::Failed(_)
             | Self::OutOfSpool
             | Self::Spool(_)
+            | Self::Damaged
             | Self::TooLarge { .. }
             | Self::Discarded => false,
         }

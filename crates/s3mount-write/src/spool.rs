@@ -119,6 +119,11 @@ impl SpoolFile {
         used_bytes.fetch_sub(before.saturating_sub(taken), Ordering::Relaxed);
     }
 
+    /// Whether these are all bytes that it was given, where it knows.
+    pub(crate) fn are(&self, pieces: &[Bytes]) -> bool {
+        self.bytes.are(pieces)
+    }
+
     /// Reads `into.len()` bytes at `offset`. Blocks.
     ///
     /// # Errors

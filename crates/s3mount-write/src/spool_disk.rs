@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+
 /// Makes the files of the spool.
 pub trait SpoolDisk: std::fmt::Debug + Send + Sync {
     /// A new, empty file without a name.
@@ -38,6 +40,11 @@ pub trait SpoolBytes: std::fmt::Debug + Send + Sync {
 
     /// What another process goes on with, if that can have the file.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether these are all bytes that it was given, where it knows.
+    fn are(&self, _pieces: &[Bytes]) -> bool {
+        true
+    }
 }
 
 /// A directory of a file system. Its files have no names, so the kernel frees them when no process has them any more.
@@ -128,6 +135,9 @@ pub trait RestingBytes: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The disk's.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Whether these are all of them, as they were when others got them.
+    fn are(&self, pieces: &[Bytes]) -> bool;
 }
 
 /// Such bytes in the place of a file of the spool.
@@ -141,6 +151,10 @@ impl SpoolBytes for Resting {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.0.read(offset, into)
+    }
+
+    fn are(&self, pieces: &[Bytes]) -> bool {
+        self.0.are(pieces)
     }
 
     fn taken_bytes(&self) -> u64 {

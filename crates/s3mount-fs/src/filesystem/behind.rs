@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use s3mount_metrics::json_string;
 use s3mount_object::{Condition, ObjectId};
@@ -30,6 +31,10 @@ pub(super) struct OfEntry(pub(super) KeptBytes);
 impl RestingBytes for OfEntry {
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.0.read(offset, into)
+    }
+
+    fn are(&self, pieces: &[Bytes]) -> bool {
+        self.0.are(pieces)
     }
 }
 
@@ -392,9 +397,12 @@ impl Filesystem {
             format!("{{\"id\": {id}, \"key\": {key}, \"bytes\": {size}, \"failed\": {failed}}}")
         });
         let shown = shown.collect::<Vec<_>>().join(",\n  ");
+        let damage = self.writing.behind.as_ref().map(|behind| behind.outbox.damage()).unwrap_or_default();
+        let damage =
+            damage.iter().map(|damage| json_string(&damage.to_string())).collect::<Vec<_>>().join(", ");
         format!(
-            "{{\"pid\": {pid}, \"files\": {entries}, \"bytes\": {bytes}, \"failed\": {failed}, \"disk_bytes\": {disk_bytes}, \"waiting\": [\n  \
-             {shown}\n]}}\n"
+            "{{\"pid\": {pid}, \"files\": {entries}, \"bytes\": {bytes}, \"failed\": {failed}, \"disk_bytes\": {disk_bytes}, \
+             \"damage\": [{damage}], \"waiting\": [\n  {shown}\n]}}\n"
         )
     }
 
@@ -408,9 +416,8 @@ impl Filesystem {
         }
         let (word, id) = text.split_once(' ').ok_or(FsError::NotNumber)?;
         let id = EntryId(id.parse().map_err(|_| FsError::NotNumber)?);
-        let refused =
-            behind.outbox.waiting().into_iter().find(|waiting| waiting.id == id && waiting.failed.is_some());
-        let refused = refused.ok_or(FsError::NotFound)?;
+        let found = behind.outbox.find(id).filter(|waiting| waiting.failed.is_some());
+        let refused = found.ok_or(FsError::NotFound)?;
         match word {
             "drop" => {
                 self.writing.logs.forget_lost(&refused.entry.key);

@@ -10,6 +10,7 @@ use s3mount_write::RestingDraft;
 
 use super::Filesystem;
 use super::behind::{OfEntry, expect};
+use crate::FsError;
 use crate::behind::{Behind, InOutbox, UPLOADS};
 use crate::drafts::DraftFile;
 use crate::sync::spawn;
@@ -74,6 +75,7 @@ impl Filesystem {
                     why,
                     "a file of a mount before waits in the outbox until somebody decides (s3mount pending)"
                 );
+                self.writing.logs.note_lost(key, FsError::Undecided(why));
                 continue;
             }
             let Some((prefix, name)) = self.place_of(&key) else {

@@ -1,7 +1,10 @@
 //! A disk that refuses at a moment that a test has drawn.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
 
 use crate::disk::SimulatedDisk;
 use crate::{OutboxDisk, SegmentFile};
@@ -20,6 +23,7 @@ struct Faults {
 pub(super) struct FaultyDisk {
     pub(super) disk: Arc<SimulatedDisk>,
     faults: Arc<Mutex<Faults>>,
+    unreadable: Arc<Mutex<Range<u64>>>,
 }
 
 #[derive(Debug)]
@@ -28,6 +32,7 @@ struct FaultyFile {
     faults: Arc<Mutex<Faults>>,
     /// Whether a sync has failed. A second one succeeds, and makes nothing durable, as that of a Linux kernel.
     is_lost: Mutex<bool>,
+    unreadable: Arc<Mutex<Range<u64>>>,
 }
 
 impl Faults {
@@ -58,7 +63,18 @@ impl FaultyDisk {
 
     /// The disk after the daemon has died: what it has, and no faults.
     pub(super) fn left(&self) -> Self {
-        Self { disk: Arc::new(self.disk.left()), faults: Arc::default() }
+        Self { disk: Arc::new(self.disk.left()), ..Self::default() }
+    }
+
+    /// Has no byte of these be read, of any file.
+    pub(super) fn make_unreadable(&self, bytes: Range<u64>) {
+        *self.unreadable.lock().expect("no panic") = bytes;
+    }
+
+    /// Has other bytes lie there, and stay.
+    pub(super) fn overwrite(&self, number: u64, offset: u64, bytes: &[u8]) {
+        let file = self.disk.open(number).expect("it is there");
+        file.write(offset, bytes).and_then(|()| file.sync()).expect("no faults");
     }
 
     /// How many bytes its files have.
@@ -69,7 +85,12 @@ impl FaultyDisk {
     }
 
     fn faulty(&self, file: Arc<dyn SegmentFile>) -> Arc<dyn SegmentFile> {
-        Arc::new(FaultyFile { file, faults: self.faults.clone(), is_lost: Mutex::default() })
+        Arc::new(FaultyFile {
+            file,
+            faults: self.faults.clone(),
+            is_lost: Mutex::default(),
+            unreadable: self.unreadable.clone(),
+        })
     }
 }
 
@@ -92,6 +113,19 @@ impl OutboxDisk for FaultyDisk {
         self.disk.remove(number)
     }
 
+    fn set_aside(&self, number: u64) -> io::Result<()> {
+        check(&self.faults)?;
+        self.disk.set_aside(number)
+    }
+
+    fn damaged(&self) -> io::Result<Vec<u64>> {
+        self.disk.damaged()
+    }
+
+    fn salt(&self) -> u32 {
+        self.disk.salt()
+    }
+
     fn blocks(&self) -> bool {
         false
     }
@@ -106,6 +140,10 @@ impl SegmentFile for FaultyFile {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let unreadable = self.unreadable.lock().expect("no panic");
+        if offset < unreadable.end && offset + into.len() as u64 > unreadable.start {
+            return Err(Errno::IO.into());
+        }
         self.file.read(offset, into)
     }
 

@@ -23,7 +23,7 @@ fn a_folder_is_one_outboxs_and_others_may_look() {
     let kept = put(&outbox, "a", &bytes, None, &Arc::default()).expect("there is room");
     let refused = FolderDisk::take(folder.path()).expect_err("somebody has it");
     assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
-    let looked = look(&FolderDisk::look(folder.path()).expect("a folder")).expect("no faults");
+    let looked = look(&FolderDisk::look(folder.path()).expect("a folder")).expect("no faults").waiting;
     assert!(looked.len() == 1 && read(&looked[0].bytes) == bytes);
     for file in folder.path().read_dir().expect("a folder") {
         let mode = file.and_then(|file| file.metadata()).expect("a file").permissions().mode();

@@ -8,7 +8,7 @@ use s3mount_object::{Condition, ObjectId};
 
 use super::faulty::FaultyDisk;
 use super::{entry, now, put, read};
-use crate::{Entry, EntryId, KeptBytes, Limits, Outbox, OutboxDisk as _, OutboxError, Waiting, look};
+use crate::{Damage, Entry, EntryId, KeptBytes, Limits, Outbox, OutboxDisk as _, OutboxError, Waiting, look};
 
 pub(super) const LIMITS: Limits = Limits { bytes: 240 << 10, entries: 6, segment_bytes: 48 << 10 };
 
@@ -279,6 +279,7 @@ impl Model {
     fn begin_again(&mut self, disk: FaultyDisk) {
         let (outbox, left) = Outbox::open(Arc::new(disk.clone()), LIMITS).expect("no faults");
         self.has_ever_failed |= self.disk.has_failed();
+        assert!(self.has_ever_failed || outbox.damage().is_empty(), "{:?}", outbox.damage());
         let found = if self.disk.has_failed() { self.found_in_pieces(&left) } else { self.found(&left) };
         // The outbox of before can do nothing to this disk when it is dropped.
         (self.disk, self.outbox, self.versions) = (disk, outbox, vec![found]);
@@ -286,6 +287,50 @@ impl Model {
         for (kept, bytes) in &self.held {
             assert_eq!(read(kept), **bytes);
         }
+    }
+
+    /// Something has changed what the disk has, which was durable. Whatever was lost is told, and of the rest nothing is taken
+    /// for what it is not.
+    pub(super) fn damage(&mut self, damage: impl FnOnce(&FaultyDisk, &[u64])) {
+        // The next daemon says where the files of this one end.
+        self.kill();
+        self.kill();
+        let disk = self.disk.left();
+        let mut numbers = disk.segments().expect("no faults");
+        numbers.sort_unstable();
+        damage(&disk, &numbers);
+        let (outbox, left) = Outbox::open(Arc::new(disk.clone()), LIMITS).expect("no faults");
+        let is_told = !outbox.damage().is_empty();
+        for waiting in &left {
+            let known = self.last().get(&waiting.id).is_some_and(|known| known.is(waiting));
+            // Nothing that waits for a decision is taken for what it is not.
+            let is_harmless = known || is_told && waiting.failed.is_some();
+            let damage = outbox.damage();
+            let last = brief(self.last());
+            assert!(
+                is_harmless,
+                "{:?} is none of {last:?}: {damage:?}",
+                brief_of(std::slice::from_ref(waiting))
+            );
+            if let Some(known) = self.last().get(&waiting.id) {
+                assert_eq!(read(&waiting.bytes), *known.bytes);
+            }
+        }
+        let found: HashSet<EntryId> = left.iter().map(|waiting| waiting.id).collect();
+        let is_all_there = self.last().keys().all(|id| found.contains(id));
+        assert!(is_all_there || is_told, "{:?} is not {:?}", brief_of(&left), brief(self.last()));
+
+        // The next one finds the same, and nothing that is damaged is removed.
+        let after = disk.left();
+        let (outbox_after, left_after) = Outbox::open(Arc::new(after.clone()), LIMITS).expect("no faults");
+        assert_eq!(brief_of(&left), brief_of(&left_after));
+        left_after.iter().for_each(|waiting| outbox_after.done(waiting.id));
+        drop(outbox_after);
+        assert!(after.segments().expect("no faults").is_empty());
+        let is_file = |damage: &Damage| matches!(damage, Damage::File(_));
+        let damaged = outbox.damage().iter().filter(|damage| is_file(damage)).count();
+        assert_eq!(after.damaged().expect("no faults").len(), damaged);
+        drop(outbox);
     }
 
     /// The version that is there: all records up to some moment were kept.
@@ -338,10 +383,11 @@ impl Model {
         if !self.disk.has_failed() {
             let looked = look(&*self.disk.disk).expect("no faults");
             assert!(
-                is(&shown(version.clone()), &looked),
-                "{:#?}\nis not {:#?}",
-                brief_of(&looked),
-                brief(version)
+                is(&shown(version.clone()), &looked.waiting),
+                "{:#?}\nis not {:#?}\n{:?}",
+                brief_of(&looked.waiting),
+                brief(version),
+                looked.damage
             );
             assert_eq!(metrics.disk_bytes, self.disk.bytes());
             let bound = LIMITS.bytes + (16 << 10) + self.said * MOST_SAID;

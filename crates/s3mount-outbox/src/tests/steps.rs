@@ -7,7 +7,7 @@ use super::bytes_of;
 use super::model::Model;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Put { key: u8, len: usize, replaced: Option<usize> },
     Moved { which: usize, key: u8, condition: Option<Condition>, leaves: Option<ObjectId> },
     FolderMoved { from: usize, to: usize },
@@ -56,7 +56,7 @@ fn kept() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop_oneof![2 => Just(100_usize), 1 => Just(0), 1 => 0..100_usize], 1..12)
 }
 
-fn step(has_faults: bool) -> impl Strategy<Value = Step> {
+pub(super) fn step(has_faults: bool) -> impl Strategy<Value = Step> {
     let which = any::<usize>;
     let put = (0..KEYS, len(), prop::option::weighted(0.3, which()));
     let fail = (0..8_usize, prop_oneof![Just(1), 1..20_usize]);
@@ -79,7 +79,8 @@ fn step(has_faults: bool) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run(steps: Vec<Step>, is_killed: bool) {
+/// Does these steps.
+pub(super) fn live(steps: Vec<Step>) -> Model {
     let mut model = Model::new();
     for (seed, step) in (1..).zip(steps) {
         match step {
@@ -102,10 +103,10 @@ fn run(steps: Vec<Step>, is_killed: bool) {
         }
         model.check();
     }
-    model.end(is_killed);
+    model
 }
 
-fn cases() -> ProptestConfig {
+pub(super) fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -117,7 +118,7 @@ proptest! {
         steps in prop::collection::vec(step(false), 1..80),
         is_killed: bool,
     ) {
-        run(steps, is_killed);
+        live(steps).end(is_killed);
     }
 
     #[test]
@@ -125,6 +126,6 @@ proptest! {
         steps in prop::collection::vec(step(true), 1..80),
         is_killed: bool,
     ) {
-        run(steps, is_killed);
+        live(steps).end(is_killed);
     }
 }

@@ -60,7 +60,8 @@ pub struct WriteConfig {
 impl WriteConfig {
     /// How many bytes of the memory limit are not the pool's.
     pub fn beside_pool(&self, memory_limit_bytes: u64) -> u64 {
-        self.body_bytes + memory_limit_bytes / WAITING_SHARE
+        let outbox = self.outbox.as_ref().map_or(0, |outbox| outbox.limits.entries as u64 * FILE_BYTES);
+        self.body_bytes + memory_limit_bytes / WAITING_SHARE + outbox
     }
 }
 
@@ -103,8 +104,8 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         Size(memory_limit_bytes)
     );
     let spool = args.write_spool.as_deref().map(|dir| spool(dir, args.max_spool_size)).transpose()?;
-    let outbox =
-        args.write_behind.as_deref().map(|dir| outbox(dir, args.max_write_behind_size, part)).transpose()?;
+    let outbox = |dir: &Path| outbox(dir, args.max_write_behind_size, part, memory_limit_bytes);
+    let outbox = args.write_behind.as_deref().map(outbox).transpose()?;
     ensure!(
         outbox.is_none() || !args.keep_attributes,
         "--write-behind does not keep the attributes of --keep-attributes when the daemon is killed; leave one of them out"
@@ -160,9 +161,14 @@ fn content_type(named: &str) -> anyhow::Result<Option<String>> {
     Ok((named != "auto").then(|| named.to_owned()))
 }
 
-/// How many files may wait. 8,277 took some 80 MiB of the daemon's memory when each had all of its upload's state; that is
-/// made when an upload begins now.
-const MOST_WAITING: usize = 16_384;
+/// How many files may wait, however much memory there is.
+const MOST_WAITING: u64 = 16_384;
+
+/// The share of the memory limit for what is known of files that wait.
+const OUTBOX_SHARE: u64 = 16;
+
+/// What is known of a file that waits takes up to this, in bytes: 16,000 files took 8 to 12 KiB each.
+const FILE_BYTES: u64 = 12 << 10;
 
 /// How many parts have room in a file of the outbox.
 const PARTS_IN_SEGMENT: u64 = 4;
@@ -171,7 +177,7 @@ const PARTS_IN_SEGMENT: u64 = 4;
 const LEAST_SEGMENTS: u64 = 2;
 
 /// Checks the folder in which closed files wait.
-fn outbox(dir: &Path, size: Size, part: Size) -> anyhow::Result<OutboxConfig> {
+fn outbox(dir: &Path, size: Size, part: Size, memory_limit_bytes: u64) -> anyhow::Result<OutboxConfig> {
     let dir = writable_folder("--write-behind", dir)?;
     let segment_bytes = part.0 * PARTS_IN_SEGMENT;
     let least = Size(segment_bytes * LEAST_SEGMENTS);
@@ -179,7 +185,9 @@ fn outbox(dir: &Path, size: Size, part: Size) -> anyhow::Result<OutboxConfig> {
         size.0 >= least.0,
         "--max-write-behind-size {size} is too small: parts of {part} need {least} at least"
     );
-    Ok(OutboxConfig { dir, limits: Limits { bytes: size.0, entries: MOST_WAITING, segment_bytes } })
+    let entries = MOST_WAITING.min(memory_limit_bytes / OUTBOX_SHARE / FILE_BYTES);
+    let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+    Ok(OutboxConfig { dir, limits: Limits { bytes: size.0, entries, segment_bytes } })
 }
 
 fn spool(dir: &Path, size: Size) -> anyhow::Result<SpoolConfig> {

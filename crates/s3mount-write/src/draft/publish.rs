@@ -186,11 +186,7 @@ impl Draft {
         condition: Option<&Condition>,
     ) -> Result<(Written, Still<'_>), WriteError> {
         let size = self.size();
-        let pieces = match self.lying(0, size) {
-            Some(pieces) => pieces,
-            // Who appends next finds them in memory.
-            None => self.gather(0, size, true).await?,
-        };
+        let pieces = self.all_bytes().await?;
         // Until then, memory that others wait for may be had by uploading a part.
         let still = self.still().await;
         let object = self.beside().await?;

@@ -103,6 +103,31 @@ impl Draft {
         self.state().is_resting
     }
 
+    /// All bytes, to be sent to the store. What others keep of them must be as it was given to them.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(super) async fn all_bytes(&self) -> Result<Vec<Bytes>, WriteError> {
+        let size = self.size();
+        let pieces = match self.lying(0, size) {
+            Some(pieces) => Ok(pieces),
+            // Who appends next finds them in memory.
+            None => self.gather(0, size, true).await,
+        };
+        let resting = {
+            let state = self.state();
+            state.spool.clone().filter(|_| state.is_resting)
+        };
+        match (resting, pieces) {
+            (Some(file), Ok(pieces)) if !file.are(&pieces) => Err(WriteError::Damaged),
+            (Some(_), Err(WriteError::Spool(error))) => {
+                tracing::error!(%error, "the disk of the outbox can't be read");
+                Err(WriteError::Damaged)
+            }
+            (_, pieces) => pieces,
+        }
+    }
+
     /// Brings the first `size` bytes back into memory, because the draft is about to change. What is published from then on
     /// is not what others have: it does not have their number. The caller has the turn.
     pub(super) async fn wake(&self, size: u64) -> Result<(), WriteError> {
