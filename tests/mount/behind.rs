@@ -365,23 +365,6 @@ fn damage_of_the_disk_is_told_and_costs_one_file() {
 }
 
 #[test]
-fn damaged_bytes_do_not_become_an_object() {
-    let mut behind = Behind::new(&[]);
-    behind.world.server.fault(Fault::new(FaultKind::Reset).on(Operation::PutObject));
-    behind.world.write("file", "what was written");
-    behind.world.crash();
-    let flags = Behind::flags(&behind.outbox);
-    behind.world.remount(&flags);
-    damage(behind.outbox.path(), "what was written");
-    behind.thaw();
-    let flushed = behind.flush();
-    assert!(said(&flushed).contains("the store has refused 1 file"), "{}", said(&flushed));
-    let listed = behind.list();
-    assert!(listed.contains("the bytes that wait on the disk are damaged"), "{listed}");
-    assert_eq!(behind.stored("file"), None);
-}
-
-#[test]
 fn a_store_that_is_down_is_waited_for() {
     let behind = Behind::new(&["--read-timeout", "5"]);
     behind.world.write("before", "before");

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 pub use self::faults::{Fate, Faults};
 use crate::draw::Draw;
 use crate::ticks::Ticks;
+use crate::world::LIVES;
 
 /// Who has changed an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -291,6 +292,19 @@ impl SimStore {
         let seen = state.seen.iter().filter(|(by, ..)| *by == By::Mount(from));
         let seen: Vec<_> = seen.map(|(_, key, etag)| (By::Mount(to), key.clone(), etag.clone())).collect();
         state.seen.extend(seen);
+    }
+
+    /// A mount knows all that the daemons before it were told, which have left it what waits in their outbox.
+    pub(crate) fn pass_on_lives(&self, place: usize, to: usize) {
+        let mounts: BTreeSet<usize> = {
+            let state = self.lock();
+            let mounts = state.seen.iter().filter_map(|(by, ..)| match by {
+                By::Mount(number) => Some(*number),
+                _ => None,
+            });
+            mounts.filter(|number| number % (LIVES / 8) == place).collect()
+        };
+        mounts.into_iter().for_each(|from| self.pass_on(from, to));
     }
 
     fn note_seen(&self, by: By, key: &str, etag: &str) {

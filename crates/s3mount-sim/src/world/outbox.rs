@@ -25,6 +25,9 @@ impl Place {
     /// The mount of the next daemon, with what those before have left.
     pub(super) async fn mount_anew(&self, number: usize) -> SimMount {
         let outbox = self.outbox();
+        if outbox.is_some() {
+            self.store.pass_on_lives(self.number, number);
+        }
         let disks = self.disks(outbox.as_ref());
         SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await
     }

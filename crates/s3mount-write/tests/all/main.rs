@@ -13,6 +13,7 @@ mod model;
 mod readers;
 mod recovery;
 mod renames;
+mod resting;
 
 use std::sync::Arc;
 
