@@ -262,6 +262,24 @@ fn a_mount_is_upgraded_wherever_it_shows() {
     assert_eq!(world.read("there"), b"bytes");
 }
 
+/// The kernel gives the number of a mount that is gone to the next one, also while its file system shows elsewhere.
+#[test]
+fn an_upgrade_asks_no_daemon_whose_mount_had_the_same_number() {
+    let world = world(&["--keep-alive"]);
+    let (bound, folder) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    let none: Option<&str> = None;
+    mount(Some(world.mount.path()), bound.path(), none, MsFlags::MS_BIND, none).expect("a bind mount");
+    umount2(world.mount.path(), MntFlags::empty()).expect("nobody uses it");
+    let next = world.also(folder.path(), &["--keep-alive"]);
+    let before = (daemon_of(&world), next.held());
+    let upgraded = upgrade_at(folder.path());
+    let after = (daemon_of(&world), next.held());
+    umount2(bound.path(), MntFlags::MNT_DETACH).expect("unmounted");
+    assert_eq!(upgraded, (true, String::new()));
+    assert_eq!((after.0, after.1 == before.1), (before.0, false), "the daemons before were {before:?}");
+    assert_eq!(fs::read(folder.path().join("there")).expect("it is mounted"), b"bytes");
+}
+
 /// The store takes its time for the copy, so that the daemon dies between the copy and the deletion.
 #[test]
 fn a_name_that_is_given_only_if_it_is_free_is_given_once() {

@@ -173,7 +173,9 @@ fn daemon_of(mount: &MountedAt) -> Option<i32> {
     // It may be shown elsewhere, too, by a bind mount.
     let mut ids: Vec<_> = others_of(mount).iter().map(|other| other.id).collect();
     ids.push(mount.id);
-    let is_meant = |of: &str| of.parse::<MountId>().is_ok_and(|of| ids.contains(&of.number));
+    // The kernel gives the number of a mount that is gone to the next one, and the daemon of that mount may live: its file
+    // system shows elsewhere.
+    let is_meant = |of: &str| of.parse::<MountId>().is_ok_and(|of| ids.contains(&of.number) && !of.is_gone());
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
     pids.into_iter().find_map(|pid| {
