@@ -3,6 +3,7 @@
 
 mod ending;
 mod targets;
+mod upgrading;
 mod words;
 
 use std::collections::BTreeMap;
@@ -426,56 +427,4 @@ fn a_mount_whose_holder_was_killed_is_made_anew() {
     assert!(node.stats("v", "a").expect("stats").condition.is_some_and(|condition| !condition.abnormal));
     node.unpublish("v", "a").expect("gone");
     node.unpublish("v", "b").expect("gone");
-}
-
-/// The driver runs in namespaces of its own, as in a container, and its program is another one the second time.
-#[test]
-fn mounts_on_the_host_are_taken_over_by_a_new_driver() {
-    let folder = TempDir::new().expect("a folder");
-    let container = format!("/sys/fs/cgroup/freezer/s3mount-test-{}", std::process::id());
-    let script = |name: &str, program: &Path| {
-        let path = folder.path().join(name);
-        // Mounts of the machine would live as long as the other namespace has them.
-        let unmount = "umount -a -l -t fuse.s3mount";
-        // Where there are control groups of version 1, a container has a group in the tree of each resource.
-        let join = "mkdir $0 && echo $$ > $0/cgroup.procs";
-        let inside = format!("{unmount}; {join} 2> /dev/null; exec {} \"$@\"", program.display());
-        let text = format!("#!/bin/sh\nexec unshare --mount --uts sh -c '{inside}' {container} \"$@\"\n");
-        fs::write(&path, text).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
-        path.display().to_string()
-    };
-    let this = Path::new(env!("CARGO_BIN_EXE_s3mount"));
-    let newer = folder.path().join("s3mount");
-    fs::copy(this, &newer).expect("a copy");
-    File::options()
-        .append(true)
-        .open(&newer)
-        .and_then(|mut file| file.write_all(b"\0"))
-        .expect("another program");
-    let mut node = Node::new(bucket(), &["--on-host"]);
-    node.start_anew(&script("first", this));
-    node.publish(node.publishing("v", "a")).expect("published");
-    let reader = File::open(node.target("a").join("there")).expect("it shows on the host");
-    let holder = node.holders()[0];
-    let groups = fs::read_to_string(format!("/proc/{holder}/cgroup")).expect("its groups");
-    assert!(groups.contains("s3mount-csi") && !groups.contains("s3mount-test"), "{groups}");
-    let before = processes_below(node.folder.path());
-    node.start_anew(&script("second", &newer));
-    wait_for("the new program", || {
-        let now = processes_below(node.folder.path());
-        !now.is_empty()
-            && now
-                .iter()
-                .all(|(pid, parent)| *parent != holder.as_raw() || !before.contains(&(*pid, *parent)))
-    });
-    assert_eq!(node.holders(), [holder]);
-    drop(reader);
-    assert_eq!(fs::read(node.target("a").join("there")).expect("it is mounted"), b"bytes");
-    node.unpublish("v", "a").expect("gone");
-    node.check_empty();
-    drop(node);
-    if Path::new(&container).exists() {
-        wait_for("the end of the driver", || fs::remove_dir(&container).is_ok());
-    }
 }

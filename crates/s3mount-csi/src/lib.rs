@@ -50,6 +50,11 @@ const DIVIDE_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether mounts have ended that no pod uses.
 const END_PAUSE: Duration = Duration::from_secs(2);
 
+/// When it is looked a second time whether daemons run another program. Each pause after that is twice the one before, up
+/// to the longest: a program may have a file open for writing for days.
+const UPGRADE_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_UPGRADE_PAUSE: Duration = Duration::from_secs(600);
+
 /// The flags of `s3mount csi`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CsiArgs {
@@ -114,7 +119,7 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).init();
     let dir = std::path::absolute(&args.state_dir).context("cannot find the folder of --state-dir")?;
     let host = Host::new(args.on_host)?;
-    let (programs, is_new) = Programs::install(&host, &dir)?;
+    let programs = Programs::install(&host, &dir)?;
     memory::limit(Some(args.memory_limit))?;
     let node_memory = args
         .node_memory
@@ -131,14 +136,8 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    if is_new {
-        // Daemons whose files are open for writing may take their time.
-        let driver = driver.clone();
-        runtime.spawn_blocking(move || {
-            if let Err(error) = driver.mounts.upgrade() {
-                tracing::warn!("daemons of another version go on: {error:#}");
-            }
-        });
+    if args.on_host {
+        runtime.spawn(upgrade(driver.clone()));
     }
     let copier = driver.clone();
     runtime.spawn(async move {
@@ -172,6 +171,21 @@ pub fn run(args: &CsiArgs) -> anyhow::Result<()> {
     });
     runtime.shutdown_background();
     served
+}
+
+/// Has daemons of other programs replaced, as long as the driver lives.
+async fn upgrade(driver: Arc<Driver>) {
+    let mut pause = UPGRADE_PAUSE;
+    loop {
+        let driver = driver.clone();
+        // Daemons whose files are open for writing may take their time.
+        let upgraded = tokio::task::spawn_blocking(move || driver.mounts.upgrade());
+        if let Ok(Err(error)) = upgraded.await {
+            tracing::warn!("daemons of another version go on: {error:#}");
+        }
+        tokio::time::sleep(pause).await;
+        pause = LONGEST_UPGRADE_PAUSE.min(pause * 2);
+    }
 }
 
 /// Divides the memory of the node among its mounts, as long as the driver lives.

@@ -11,6 +11,7 @@ mod memory;
 mod record;
 mod refusal;
 mod targets;
+mod upgrades;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ pub(crate) use self::memory::{NoRoom, NodeMemory};
 use self::record::Record;
 pub(crate) use self::refusal::Refusal;
 use self::targets::{KIND, bind, detach, mount_at, prepare, remove_folder, unbind};
+use self::upgrades::Upgrades;
 use crate::credentials::{Credentials, Given};
 use crate::files;
 use crate::host::{Group, Host};
@@ -51,6 +53,7 @@ pub(crate) struct Mounts {
     node_memory: Option<NodeMemory>,
     asked: Asked,
     ends: Ends,
+    upgrades: Upgrades,
 }
 
 impl Mounts {
@@ -69,6 +72,7 @@ impl Mounts {
             node_memory,
             asked: Asked::default(),
             ends: Ends::default(),
+            upgrades: Upgrades::default(),
         })
     }
 
@@ -323,27 +327,12 @@ impl Mounts {
         })
     }
 
-    /// Has all daemons replaced by the program that is installed now.
+    /// Has the daemons that run another program replaced by the one that is installed now.
     ///
     /// # Errors
     /// Those of reading the records. A daemon that stays is told in the log.
     pub(crate) fn upgrade(&self) -> anyhow::Result<()> {
-        self.host.run(|| {
-            for record in Record::all(&self.dir.join(MOUNTS))? {
-                let folder = record.folder();
-                if mount_at(&folder)?.is_none() {
-                    continue;
-                }
-                let source = &record.volume().source;
-                match self.programs.upgrade(&folder) {
-                    Ok(()) => tracing::info!(source, "the daemon of this version goes on with the mount"),
-                    Err(error) => {
-                        tracing::warn!(source, "the daemon before goes on with the mount: {error:#}");
-                    }
-                }
-            }
-            Ok(())
-        })
+        self.host.run(|| self.upgrades.run(&self.dir.join(MOUNTS), &self.programs))
     }
 
     /// The metrics of each mount, as text of Prometheus, if it answers.

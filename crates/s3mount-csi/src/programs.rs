@@ -36,30 +36,29 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// On a host other than where the driver runs, the program is copied to it, below `dir`. Returns also whether it is
-    /// another one than before.
+    /// On a host other than where the driver runs, the program is copied to it, below `dir`.
     ///
     /// # Errors
     /// Those of the file system.
-    pub(crate) fn install(host: &Host, dir: &Path) -> anyhow::Result<(Self, bool)> {
+    pub(crate) fn install(host: &Host, dir: &Path) -> anyhow::Result<Self> {
         let is_elsewhere = matches!(host, Host::Namespaces(_));
         let environment = Environment::new(dir, is_elsewhere);
         let this = std::env::current_exe().context("cannot find out which program this is")?;
         let (logs, journals) = (dir.join("log"), dir.join("journal"));
         if !is_elsewhere {
-            return Ok((Self { path: this, logs, journals, environment }, false));
+            return Ok(Self { path: this, logs, journals, environment });
         }
         // By its path it could be another one by now.
         let program =
             File::open("/proc/self/exe").with_context(|| format!("cannot read {}", this.display()))?;
         let folder = dir.join(PROGRAMS);
         let path = folder.join("s3mount");
-        let is_new = host.run(|| {
+        host.run(|| {
             files::private_folder(&folder)?;
             // The program is larger than the memory that a driver needs otherwise.
             let install = |mut program: File| {
                 if File::open(&path).and_then(digest).ok() == Some(digest(&program)?) {
-                    return Ok(false);
+                    return Ok(());
                 }
                 program.rewind()?;
                 let mut new = NamedTempFile::new_in(&folder)?;
@@ -67,13 +66,18 @@ impl Programs {
                 new.as_file().set_permissions(Permissions::from_mode(0o755))?;
                 new.as_file().sync_all()?;
                 new.persist(&path)?;
-                anyhow::Ok(true)
+                anyhow::Ok(())
             };
             install(program).with_context(|| format!("cannot install {}", path.display()))
         })?;
         let programs = Self { path, logs, journals, environment };
         programs.copy_files(host)?;
-        Ok((programs, is_new))
+        Ok(programs)
+    }
+
+    /// The program that daemons run.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives the daemons on the host what is in the files of the driver's own credentials now.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -73,20 +75,55 @@ fn parse(line: &[u8], device: u64, process: &str) -> Option<Holder> {
     })
 }
 
-/// Whether a process serves the mount at `folder`, or keeps it, or publishes what was written there: it names the folder
-/// among its arguments.
+/// Whether a process serves the mount at `folder`, or keeps it, or publishes what was written there.
 ///
 /// # Errors
 /// Where there is no `/proc`.
 pub(super) fn has_daemon(folder: &Path) -> anyhow::Result<bool> {
+    Ok(processes_of(folder)?.next().is_some())
+}
+
+/// Whether the daemon of the mount at `folder` runs another program than the one at the path `program`, also if that was
+/// there before. Who has started the daemon does not count.
+///
+/// # Errors
+/// Where there is no `/proc`, or no program.
+pub(super) fn runs_another(folder: &Path, program: &Path) -> anyhow::Result<bool> {
+    let failed = || format!("cannot see the program {}", program.display());
+    let wanted = file_of(program).with_context(failed)?;
+    let all: Vec<_> = processes_of(folder)?.collect();
+    let parents: Vec<_> = all.iter().filter_map(|process| parent_of(process)).collect();
+    let daemons = all.iter().filter(|process| {
+        let name = process.file_name();
+        !parents.iter().any(|parent| name.is_some_and(|name| name == parent.as_str()))
+    });
+    // A process that has ended meanwhile runs nothing.
+    let mut programs = daemons.filter_map(|daemon| file_of(&daemon.join("exe")).ok());
+    Ok(programs.any(|program| program != wanted))
+}
+
+/// What no other file has, as long as it is there or a process runs it.
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// The number of a process's parent.
+fn parent_of(process: &Path) -> Option<String> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    // Its name, which may have any characters, is in brackets.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1).map(str::to_owned)
+}
+
+/// The folders in `/proc` of the processes of s3mount that name `folder` among their arguments.
+fn processes_of(folder: &Path) -> anyhow::Result<impl Iterator<Item = PathBuf>> {
     let processes = fs::read_dir("/proc").context("cannot see the processes")?.flatten();
-    let serves = |process: fs::DirEntry| {
-        let Ok(line) = fs::read(process.path().join("cmdline")) else { return false };
+    let names_it = |process: &PathBuf| {
+        let Ok(line) = fs::read(process.join("cmdline")) else { return false };
         let mut words = line.split(|byte| *byte == 0);
         words.next().is_some_and(|program| program.ends_with(b"s3mount"))
             && words.any(|word| word == folder.as_os_str().as_bytes())
     };
-    Ok(processes.into_iter().any(serves))
+    Ok(processes.map(|process| process.path()).filter(names_it))
 }
 
 #[cfg(test)]
