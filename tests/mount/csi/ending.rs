@@ -113,6 +113,32 @@ fn pods_are_found_whose_files_are_damaged() {
     }
 }
 
+/// Nothing is left that says where the pod is. It keeps what it has, and goes as any other.
+#[test]
+fn a_pod_goes_all_of_whose_files_are_lost() {
+    let mut node = Node::new(bucket(), &["--on-host"]);
+    for is_another_driver in [false, true] {
+        node.publish(node.publishing("v", "a")).expect("published");
+        let mount = node.mounts()[0].clone();
+        for folder in ["pods", "views"] {
+            fs::remove_dir_all(mount.join(folder)).expect("removed");
+        }
+        if is_another_driver {
+            node.start_anew(env!("CARGO_BIN_EXE_s3mount"));
+        }
+        wait_for("the end of the record", || mount.join("ending.json").exists());
+        check_mounted(&node, "a");
+        // Another pod gets a mount of its own.
+        node.publish(node.publishing("v", "b")).expect("published");
+        check_mounted(&node, "b");
+        for pod in ["a", "b"] {
+            node.unpublish("v", pod).expect("gone");
+            assert!(!node.target(pod).exists());
+        }
+        node.check_empty();
+    }
+}
+
 #[test]
 fn a_driver_starts_whatever_is_in_the_place_of_a_record() {
     let mut node = Node::new(bucket(), &[]);
