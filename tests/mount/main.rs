@@ -76,6 +76,7 @@ mod throttled;
 mod told;
 mod tools;
 mod verify;
+mod warming;
 mod watch;
 mod world;
 mod write_faults;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use s3mount_cache::DiskObject;
-use s3mount_memory::Priority;
+use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +20,9 @@ const PARTS_AT_ONCE: usize = 8;
 
 /// How long to wait for memory, or for the disk, before checking again.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long to wait for a retry that readers can spare, before checking again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// How many times to fetch again what the disk dropped.
 const ROUNDS: u32 = 3;
@@ -74,7 +77,7 @@ async fn fetch_missing(
     version: &Version,
     disk: &DiskObject,
     range: ByteRange,
-) -> Result<(), WarmError> {
+) -> Result<(), ReadError> {
     let next = |at: u64| {
         let missing = disk.first_missing(ByteRange::new(at, range.end()))?;
         Some(part_of(&shared.config, version, missing))
@@ -84,33 +87,55 @@ async fn fetch_missing(
         .map(|part| fetch_part(shared, version, disk, part))
         .buffer_unordered(PARTS_AT_ONCE);
     while let Some(result) = fetched.next().await {
-        // The next round fetches the parts that were given up.
-        if let Err(Failure::Late(error, _) | Failure::Read(error)) = result {
-            return Err(error.into());
-        }
+        result?;
     }
     Ok(())
 }
 
+/// Fetches a part, and offers it to the disk. The time that this may take begins once there is memory for it.
 async fn fetch_part(
     shared: &Shared,
     version: &Version,
     disk: &DiskObject,
     part: ByteRange,
-) -> Result<(), Failure> {
+) -> Result<(), ReadError> {
     let _share = shared.warm_share(part.len()).await;
-    let len = usize::try_from(part.len()).expect("a part fits the address space");
-    let buffer = loop {
-        match shared.pool.try_buffer(len, Priority::Prefetch) {
-            Some(buffer) if disk.has_room_to_write(part.len()) => break buffer,
-            // The disk hangs with the bytes that wait for it. That must not hold up fetches into another disk.
-            _ if !disk.is_writable() => return Ok(()),
-            _ => sleep(PAUSE).await,
+    let mut deadline = None;
+    loop {
+        let Some(buffer) = spare_buffer(shared, disk, part.len()).await else { return Ok(()) };
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + shared.config.read_timeout);
+        let wanted = Alone { deadline };
+        match fetch(shared, version, part, Some(buffer), &wanted).await {
+            Ok(_) => break,
+            // Readers needed the memory, or all retries.
+            Err(Failure::GivenUp) if may_ask_again(shared, deadline).await => {}
+            Err(failure) => return Err(failure.into_error(shared.config.read_timeout)),
         }
-    };
-    let deadline = Instant::now() + shared.config.read_timeout;
-    let wanted = Alone { deadline };
-    drop(fetch(shared, version, part, Some(buffer), &wanted).await?);
+    }
     was_written(disk, part).await;
     Ok(())
+}
+
+/// A buffer that no reader needs, once there is one, and the disk has room for its bytes. `None` if the disk hangs with the
+/// bytes that wait for it. That must not hold up fetches into another disk.
+async fn spare_buffer(shared: &Shared, disk: &DiskObject, len: u64) -> Option<Buffer> {
+    let bytes = usize::try_from(len).expect("a part fits the address space");
+    loop {
+        match shared.pool.try_buffer(bytes, Priority::Prefetch) {
+            Some(buffer) if disk.has_room_to_write(len) => return Some(buffer),
+            _ if !disk.is_writable() => return None,
+            _ => sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Waits for a retry that readers can spare. Returns whether there was one before `deadline`.
+async fn may_ask_again(shared: &Shared, deadline: Instant) -> bool {
+    while Instant::now() + RETRY_PAUSE < deadline {
+        sleep(RETRY_PAUSE).await;
+        if shared.bucket.budget().take_spare(Instant::now().into_std()) {
+            return true;
+        }
+    }
+    false
 }
