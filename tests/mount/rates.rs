@@ -1,10 +1,12 @@
 //! Mounts that keep to rates.
 
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use s3mount_testkit::TestS3;
 
-use crate::world::{BUCKET, MIB, World, check_file};
+use crate::world::{BUCKET, MIB, World, check_file, wait_for};
 
 /// What a line saves while nothing passes it.
 const SAVED: Duration = Duration::from_millis(50);
@@ -26,7 +28,7 @@ fn readers_get_all_bytes_and_no_faster_than_the_rate() {
     let server = TestS3::builder().synthetic(BUCKET, "one", 24 * MIB).synthetic(BUCKET, "two", 8 * MIB);
     let world = World::counting(server, &["--max-read-rate=8MiB"]);
     let began = Instant::now();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| assert_eq!(check_file(&world.path("one"), "one"), 24 * MIB));
         scope.spawn(|| assert_eq!(check_file(&world.path("two"), "two"), 8 * MIB));
     });
@@ -35,6 +37,24 @@ fn readers_get_all_bytes_and_no_faster_than_the_rate() {
     assert_eq!((held(&world, "write_bytes"), held(&world, "requests")), (0, 0));
     assert_eq!(world.fetched(), 32 * MIB);
     check_calm(&world);
+}
+
+/// A reader that is killed waits for nothing any more, and what it has waited for is the readers' that live.
+#[test]
+fn nothing_is_fetched_for_a_reader_that_was_killed() {
+    let server = TestS3::builder().synthetic(BUCKET, "big", 64 * MIB);
+    let world = World::counting(server, &["--max-read-rate=1MiB"]);
+    let mut reader = Command::new("cat").arg(world.path("big")).stdout(Stdio::null()).spawn().expect("cat");
+    wait_for("the reader waits for the rate", || held(&world, "read_bytes") > 0 && world.fetched() > MIB);
+    reader.kill().expect("it lives");
+    reader.wait().expect("its end");
+    wait_for("nothing is open", || world.gauge("open_files") == 0);
+    // Its GETs are given up just after that.
+    thread::sleep(Duration::from_millis(100));
+    let before = world.fetched();
+    // As long as four MiB take.
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(world.fetched(), before);
 }
 
 #[test]

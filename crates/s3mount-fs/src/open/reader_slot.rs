@@ -25,6 +25,7 @@ impl ReaderSlot {
             Some(reader) if *reader.object() == version.object => reader.clone(),
             _ => {
                 let reader = prefetcher.open(&version.object, version.size);
+                reader.read_without_handle();
                 let before = slot.replace(reader.clone());
                 drop(slot);
                 // This may cancel GETs: hold no lock here.

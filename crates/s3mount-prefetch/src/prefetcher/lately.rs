@@ -53,8 +53,12 @@ impl LatelyClosed {
 
 /// An open file's handle on the reader of its version. Dropping the last handle closes the file.
 ///
-/// Closing a file cancels its GETs ahead and gives its memory back. But a program that reopens a file within seconds,
+/// Closing a file cancels its GETs and gives its memory back. But a program that reopens a file within seconds,
 /// and continues where it stopped, is expected to do so again: then the bytes ahead of the streams stay.
+///
+/// **Invariant**: nobody waits for a read through a handle that is dropped. The kernel closes a file once it has the answers
+/// of all its reads, and the caller of a read that still waits here was killed, and answered at once. Who reads a version
+/// without a handle says so ([`ObjectReader::read_without_handle`]).
 #[derive(Debug)]
 pub struct OpenReader {
     reader: Arc<ObjectReader>,

@@ -61,6 +61,28 @@ async fn read(reader: &ObjectReader, offset: u64, len: u64) {
     assert_eq!(answered.await.expect("an answer"), Some(len as usize));
 }
 
+/// The kernel closes a file once it has the answers of all reads.
+#[test]
+fn what_a_killed_reader_has_waited_for_is_not_fetched() {
+    check(512 * MIB, async |prefetcher, client| {
+        for has_others in [false, true] {
+            let reader = prefetcher.open(&client.0.object(&has_others.to_string()), GIB);
+            let handle = prefetcher.handle(reader.clone());
+            if has_others {
+                reader.read_without_handle();
+            }
+            let (answer, answered) = oneshot::channel();
+            reader.read(0, 4096, move |result| {
+                answer.send(result.map(<[u8]>::len).ok()).expect("the test waits");
+            });
+            drop(handle);
+            assert_eq!(answered.await.expect("an answer"), has_others.then_some(4096));
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(prefetcher.metrics().get_requests.get(), u64::from(has_others));
+        }
+    });
+}
+
 #[test]
 fn open_small_files_take_no_share() {
     check(512 * MIB, async |prefetcher, client| {

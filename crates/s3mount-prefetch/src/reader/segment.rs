@@ -88,6 +88,14 @@ impl<W> Segment<W> {
         matches!(&self.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
     }
 
+    /// Takes out all that waits for it.
+    pub(crate) fn take_waiters(&mut self) -> Vec<W> {
+        match &mut self.state {
+            SegmentState::InFlight { waiters, .. } => std::mem::take(waiters),
+            SegmentState::Ready(_) => Vec::new(),
+        }
+    }
+
     /// Whether its bytes are in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
         matches!(self.state, SegmentState::InFlight { .. })

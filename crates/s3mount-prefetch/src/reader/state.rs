@@ -70,6 +70,8 @@ pub(super) struct Handles {
     pub(super) is_reopened: bool,
     /// Whether a stream was read since the version was opened.
     has_read: bool,
+    /// Whether reads may come without a handle.
+    pub(super) are_not_all: bool,
     /// Whether the program that reopened it continued a stream, instead of starting the file anew.
     pub(super) goes_on: bool,
 }
@@ -361,11 +363,7 @@ impl ReaderState {
         self.abort_all();
         let metrics = self.segments.metrics().clone();
         let mut segments = std::mem::replace(&mut self.segments, SegmentMap::new(metrics));
-        let waiters = segments.iter_mut().filter_map(|segment| match &mut segment.state {
-            SegmentState::InFlight { waiters, .. } => Some(std::mem::take(waiters)),
-            SegmentState::Ready(_) => None,
-        });
-        let waiters = waiters.flatten().collect();
+        let waiters = segments.iter_mut().flat_map(Segment::take_waiters).collect();
         self.stale = Some(error.clone());
         self.consumed.clear();
         self.consumed_bytes = 0;
