@@ -183,7 +183,7 @@ def one_writer(args, server_binary):
                 for way in list(ways) if turn % 2 else list(ways)[::-1]:
                     if way == "mount" and make is not write_alone:
                         continue
-                    folder, mount = os.path.join(folders[way], f"{name}-{turn}"), mounts.get(way)
+                    folder, mount = os.path.join(folders[way], f"{way}, {name}, {turn}"), mounts.get(way)
                     os.mkdir(folder)
                     cpu, begun = mount.cpu_seconds() if mount else 0, time.monotonic()
                     make(folder, many[way])
@@ -194,9 +194,6 @@ def one_writer(args, server_binary):
                     made = sum(len(files) for _, _, files in os.walk(folder))
                     if turn:
                         ways[way].append((made, closed, stored, mount.cpu_seconds() - cpu if mount else 0))
-                    shutil.rmtree(folder)
-                    if way == "write-behind":
-                        subprocess.run([args.binary, "flush", mount.dir], check=True, stderr=subprocess.DEVNULL)
             for way, all in ways.items():
                 if all:
                     made, closed, stored, cpu = (statistics.median(one[at] for one in all) for at in range(4))

@@ -108,6 +108,23 @@ fn command_lines_of_its_pages_mount() {
             &all,
         ),
         ("mount.mount-s3 s3://amzn-s3-demo-bucket/ DIR -o rw,nofail,user-agent-prefix=foo\\,bar", &all),
+        // The mountOptions of its CSI driver's examples, as that passes them on.
+        (
+            "mount-s3 amzn-s3-demo-bucket DIR --allow-delete --region=us-west-2 --sse=aws:kms --sse-kms-key-id=arn:aws:kms:\
+             us-west-2:012345678900:key/00000000-0000-0000-0000-000000000000",
+            &all,
+        ),
+        (
+            "mount-s3 amzn-s3-demo-bucket DIR --allow-delete --region=us-west-2 --prefix=my/prefix/here/",
+            &part,
+        ),
+        ("mount-s3 amzn-s3-demo-bucket DIR --uid=7 --gid=2000 --allow-other --metadata-ttl=3", &all),
+        ("mount-s3 amzn-s3-demo-bucket DIR --allow-delete --cache-xz=s3-csi-driver--usw2-az1--x-s3", &all),
+        (
+            "mount-s3 amzn-s3-demo-bucket DIR --allow-root --read-only --user-agent-prefix=s3-csi-driver/2.0.0 \
+             --otlp-endpoint=http://localhost:4318",
+            &all,
+        ),
     ];
     for (line, what) in lines {
         place.mount(line, what);

@@ -313,6 +313,34 @@ fn what_the_store_refuses_stays_until_somebody_decides() {
     OpenOptions::new().append(true).open(world.path("b")).expect("nothing has failed in the end");
 }
 
+#[test]
+fn a_refused_file_does_not_take_its_name_from_a_newer_one() {
+    let behind = Behind::new(&[]);
+    let world = &behind.world;
+    let mount = world.mount.path().to_str().expect("a path");
+    let file = File::create_new(world.path("a")).expect("a file");
+    world.server.put(BUCKET, "a", "theirs");
+    std::io::Write::write_all(&mut &file, b"mine").expect("a write");
+    nix::unistd::close(file).expect("it is on the disk");
+    assert!(!behind.flush().status.success(), "it is refused");
+    let listed = behind.list();
+    let number = listed.split_whitespace().next().expect("a number");
+    wait_for("their version", || fs::read(world.path("a")).is_ok_and(|bytes| bytes == b"theirs"));
+    assert!(fs::write(world.path("a"), "newer").is_err(), "it is told once");
+    behind.freeze();
+    world.write("a", "newer");
+    for which in [number, "--all"] {
+        let output = command(&["pending", "retry", mount, which]);
+        assert!(said(&output).contains("have one name (a)"), "{}", said(&output));
+    }
+    let told = fs::write(world.path(".s3mount/pending"), format!("retry {number}"));
+    assert_eq!(told.map_err(|error| error.raw_os_error()), Err(Some(libc::EEXIST)));
+    behind.thaw();
+    assert!(!behind.flush().status.success(), "the refused one waits on");
+    assert_eq!(behind.stored("a").as_deref(), Some(&b"newer"[..]));
+    assert_eq!(behind.list(), listed);
+}
+
 /// Changes the first byte of a text that waits.
 fn damage(outbox: &Path, text: &str) {
     for file in outbox.read_dir().expect("a folder") {

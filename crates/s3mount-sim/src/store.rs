@@ -22,7 +22,6 @@ use tokio::time::Instant;
 pub use self::faults::{Fate, Faults};
 use crate::draw::Draw;
 use crate::ticks::Ticks;
-use crate::world::LIVES;
 
 /// Who has changed an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -294,15 +293,15 @@ impl SimStore {
         state.seen.extend(seen);
     }
 
-    /// A mount knows all that the daemons before it were told, which have left it what waits in their outbox.
-    pub(crate) fn pass_on_lives(&self, place: usize, to: usize) {
+    /// One mount knows all that those were told that `are_before` it.
+    pub(crate) fn pass_all_on(&self, are_before: impl Fn(usize) -> bool, to: usize) {
         let mounts: BTreeSet<usize> = {
             let state = self.lock();
             let mounts = state.seen.iter().filter_map(|(by, ..)| match by {
                 By::Mount(number) => Some(*number),
                 _ => None,
             });
-            mounts.filter(|number| number % (LIVES / 8) == place).collect()
+            mounts.filter(|number| are_before(*number)).collect()
         };
         mounts.into_iter().for_each(|from| self.pass_on(from, to));
     }

@@ -1,6 +1,6 @@
 //! `s3mount flush` and `s3mount pending`: files that wait in `--write-behind`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -288,6 +288,9 @@ fn decide(chosen: &Chosen, word: &str) -> anyhow::Result<()> {
             plain(&file.key)
         );
     }
+    if word == "retry" {
+        check_names(&known, &ids)?;
+    }
     if mount {
         return ids.iter().try_for_each(|id| tell(dir, &format!("{word} {id}\n")));
     }
@@ -305,6 +308,21 @@ fn decide(chosen: &Chosen, word: &str) -> anyhow::Result<()> {
         if word == "drop" { outbox.done(*id) } else { outbox.retry(*id) }
     }
     Ok(outbox.commit_now()?)
+}
+
+/// Whether each name has one file alone that is uploaded: of two, the later one would find the other's version.
+fn check_names(known: &BTreeMap<u64, PendingFile>, ids: &BTreeSet<u64>) -> anyhow::Result<()> {
+    let waiting = known.values().filter(|file| file.failed.is_none() || ids.contains(&file.id));
+    let mut names = HashMap::new();
+    for PendingFile { id, key, .. } in waiting {
+        if let Some(other) = names.insert(key, id) {
+            let key = plain(key);
+            bail!(
+                "files {other} and {id} have one name ({key}): `save` the bytes of one of them elsewhere, or `drop` it"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn save(dir: &Path, id: u64, to: &Path) -> anyhow::Result<()> {

@@ -140,7 +140,10 @@ impl Filesystem {
         let orphans = std::mem::take(&mut *lock(&behind.orphans));
         if !orphans.is_empty() {
             let waiting = behind.outbox.waiting();
-            self.take_waiting(waiting.into_iter().filter(|waiting| orphans.contains(&waiting.id)).collect());
+            let orphans = waiting.into_iter().filter(|waiting| orphans.contains(&waiting.id)).collect();
+            let hidden = self.take_waiting(orphans);
+            // Until the other file of the name is stored.
+            lock(&behind.orphans).extend(hidden.iter().map(|waiting| waiting.id));
         }
     }
 
@@ -424,9 +427,12 @@ impl Filesystem {
                 behind.outbox.done(id);
             }
             "retry" => {
-                self.writing.logs.forget_lost(&refused.entry.key);
+                let key = refused.entry.key.clone();
+                if !self.take_waiting(vec![Waiting { failed: None, ..refused }]).is_empty() {
+                    return Err(FsError::Exists);
+                }
+                self.writing.logs.forget_lost(&key);
                 behind.outbox.retry(id);
-                self.take_waiting(vec![Waiting { failed: None, ..refused }]);
             }
             _ => return Err(FsError::NotNumber),
         }

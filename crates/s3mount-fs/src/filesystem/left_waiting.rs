@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 use s3mount_object::{Condition, ObjectError, ObjectId};
 use s3mount_outbox::{Entry, Waiting};
@@ -22,7 +23,8 @@ impl Filesystem {
     pub async fn take_left(self: &Arc<Self>, left: Vec<Waiting>) {
         let ended = |waiting: Waiting| async move { (!self.has_ended(&waiting).await).then_some(waiting) };
         let going_on = stream::iter(left).map(ended).buffered(UPLOADS);
-        self.take_waiting(going_on.filter_map(std::future::ready).collect().await);
+        // Nobody else makes files yet.
+        drop(self.take_waiting(going_on.filter_map(std::future::ready).collect().await));
     }
 
     /// Whether an entry is over: it was about to end, and the store has been told why.
@@ -64,24 +66,34 @@ impl Filesystem {
         })
     }
 
-    /// Shows what waits in the outbox without a draft, and has it uploaded.
-    pub(super) fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) {
-        let Ok(writer) = self.writer() else { return };
-        for Waiting { id, entry, size, failed, is_ending, bytes } in waiting {
-            let Entry { key, condition, object, leaves, modified, mark } = entry;
-            if let Some(why) = failed {
+    /// Shows what waits in the outbox without a draft, and has it uploaded. Returns what is not shown because another file
+    /// that is not stored yet has its name.
+    #[must_use]
+    pub(super) fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) -> Vec<Waiting> {
+        let mut hidden = Vec::new();
+        let Ok(writer) = self.writer() else { return waiting };
+        for waiting in waiting {
+            let key = &waiting.entry.key;
+            if let Some(why) = waiting.failed {
                 tracing::warn!(
                     key,
                     why,
                     "a file of a mount before waits in the outbox until somebody decides (s3mount pending)"
                 );
-                self.writing.logs.note_lost(key, FsError::Undecided(why));
+                self.writing.logs.note_lost(key.clone(), FsError::Undecided(why));
                 continue;
             }
-            let Some((prefix, name)) = self.place_of(&key) else {
+            let Some((prefix, name)) = self.place_of(key) else {
                 tracing::error!(key, "a file in the outbox can't be shown in this mount, and waits on");
                 continue;
             };
+            let held = self.writing.tree_locks.hold_names(&[(&prefix, &name)]).now_or_never();
+            if held.is_none() || !self.namespace.drafts_of(&prefix, Some(&name)).is_empty() {
+                hidden.push(waiting);
+                continue;
+            }
+            let Waiting { id, entry, size, is_ending, bytes, .. } = waiting;
+            let Entry { key, condition, object, leaves, modified, mark } = entry;
             let replaced = condition.as_ref().and_then(Condition::etag);
             let replaced = replaced.map(|etag| ObjectId::new(&key, etag.clone()));
             let resting =
@@ -98,6 +110,7 @@ impl Filesystem {
                 None => self.upload_after(&file, Duration::ZERO),
             }
         }
+        hidden
     }
 
     /// Deletes the version that a renamed file has left at its key before, if that is still there, and uploads the file.

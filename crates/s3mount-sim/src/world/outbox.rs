@@ -26,7 +26,8 @@ impl Place {
     pub(super) async fn mount_anew(&self, number: usize) -> SimMount {
         let outbox = self.outbox();
         if outbox.is_some() {
-            self.store.pass_on_lives(self.number, number);
+            // What waits there says what the daemons before have seen.
+            self.store.pass_all_on(|before| before % (LIVES / 8) == self.number, number);
         }
         let disks = self.disks(outbox.as_ref());
         SimMount::new((&self.store, number), &self.plan, self.draw.clone(), disks, Begin::Alone).await

@@ -43,7 +43,8 @@ async fn damaged_bytes_do_not_become_an_object() {
         let writer = writer(client.clone(), 64 * MIB);
         let draft = writer.go_on_resting("key", resting, None, NewObject::default());
         let error = draft.try_publish().await.expect_err("they are damaged");
-        assert!(matches!(error, WriteError::Damaged) && error.is_refusal(), "{error}");
+        let is_damaged = |error: &WriteError| matches!(error, WriteError::Failed(first) if matches!(**first, WriteError::Damaged));
+        assert!(is_damaged(&error) && error.is_refusal(), "{error}");
         assert!(draft.has_failed());
         assert!(client.head_object("key").await.is_err(), "nothing is stored");
     }
