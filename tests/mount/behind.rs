@@ -379,7 +379,7 @@ fn damage_of_the_disk_is_told_and_costs_one_file() {
     assert!(!behind.flush().status.success(), "a file waits for a decision");
     let stored = |key: &str| behind.stored(key).map(|bytes| String::from_utf8(bytes).expect("text"));
     assert_eq!(["before", "damaged", "behind"].map(stored), [None, None, Some("behind".to_owned())]);
-    let open = || OpenOptions::new().write(true).create(true).open(behind.world.path("before")).map(drop);
+    let open = || OpenOptions::new().create(true).append(true).open(behind.world.path("before")).map(drop);
     assert_eq!(open().map_err(|error| error.raw_os_error()), Err(Some(libc::EIO)));
     let mount = behind.world.mount.path().to_str().expect("a path");
     let output = command(&["pending", "retry", "--all", mount]);

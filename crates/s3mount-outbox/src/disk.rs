@@ -189,8 +189,8 @@ impl OutboxDisk for FolderDisk {
         self.numbers(DAMAGED)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "its keys are random, which is what is wanted")]
     fn salt(&self) -> u32 {
-        // Its keys are random.
         RandomState::new().build_hasher().finish() as u32
     }
 
