@@ -313,6 +313,30 @@ fn what_the_store_refuses_stays_until_somebody_decides() {
     OpenOptions::new().append(true).open(world.path("b")).expect("nothing has failed in the end");
 }
 
+/// A daemon is killed after a file was renamed and another one has got its name.
+#[test]
+fn the_next_file_of_a_name_shows_after_a_kill() {
+    let mut behind = Behind::new(&[]);
+    behind.world.write("x", "first");
+    assert!(behind.flush().status.success());
+    behind.freeze();
+    behind.world.write("x", "second");
+    fs::rename(behind.world.path("x"), behind.world.path("z")).expect("a rename");
+    behind.world.write("x", "third");
+    behind.world.crash();
+    let flags = Behind::flags(&behind.outbox);
+    behind.world.remount(&flags);
+    let shown = |name: &str| fs::read_to_string(behind.world.path(name)).expect("a file");
+    assert_eq!((shown("z"), shown("x")), ("second".to_owned(), "third".to_owned()));
+    behind.thaw();
+    wait_for("the uploads", || behind.stored("x").as_deref() == Some(b"third"));
+    assert_eq!((shown("z"), shown("x")), ("second".to_owned(), "third".to_owned()));
+    assert!(behind.flush().status.success());
+    behind.world.write("x", "fourth");
+    assert!(behind.flush().status.success(), "it replaces what its writer has seen");
+    assert_eq!(behind.stored("x").as_deref(), Some(&b"fourth"[..]));
+}
+
 #[test]
 fn a_refused_file_does_not_take_its_name_from_a_newer_one() {
     let behind = Behind::new(&[]);

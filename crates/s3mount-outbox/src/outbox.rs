@@ -152,8 +152,11 @@ impl Outbox {
         if let Err(error) = &begun {
             tracing::warn!(%error, "the disk of the outbox takes no more files");
         }
-        if left.is_empty() {
-            begun?;
+        if let Err(error) = begun
+            && left.is_empty()
+            && error.kind() != io::ErrorKind::StorageFull
+        {
+            return Err(error);
         }
         // A folder's name that is said from now on does not take them with it.
         for (id, why) in in_doubt {

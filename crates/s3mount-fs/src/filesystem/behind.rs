@@ -237,6 +237,8 @@ impl Filesystem {
         self.sync_names().await?;
         match self.writer()?.bucket().delete(&leaves).await {
             Ok(_) => {
+                // The next daemon deletes nothing more there: it could be another file's version by then.
+                self.move_in_outbox(file, None);
                 file.forget_object();
                 draft.forget_version(&leaves);
                 Ok(())

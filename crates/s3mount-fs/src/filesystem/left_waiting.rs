@@ -1,5 +1,6 @@
 //! What the daemon before has left in the outbox: each entry is a draft again, and is uploaded.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,8 +71,10 @@ impl Filesystem {
     /// that is not stored yet has its name.
     #[must_use]
     pub(super) fn take_waiting(self: &Arc<Self>, waiting: Vec<Waiting>) -> Vec<Waiting> {
-        let mut hidden = Vec::new();
         let Ok(writer) = self.writer() else { return waiting };
+        let (mut hidden, mut renamed, mut blocked) = (Vec::new(), Vec::new(), Vec::new());
+        let leaves = |waiting: &Waiting| waiting.entry.leaves.as_ref().map(|leaves| leaves.key().to_owned());
+        let left: HashSet<String> = waiting.iter().filter_map(leaves).collect();
         for waiting in waiting {
             let key = &waiting.entry.key;
             if let Some(why) = waiting.failed {
@@ -106,28 +109,49 @@ impl Filesystem {
             self.namespace.note_draft(&prefix, &name, &file);
             tracing::info!(key, "a file of a mount before is uploaded");
             match leaves {
-                Some(leaves) => self.end_rename(leaves, file),
+                Some(leaves) => renamed.push((leaves, file)),
+                // The store has another version there until that is deleted.
+                None if left.contains(&key) => blocked.push(file),
                 None => self.upload_after(&file, Duration::ZERO),
             }
+        }
+        if !renamed.is_empty() {
+            self.end_renames(renamed, blocked);
         }
         hidden
     }
 
-    /// Deletes the version that a renamed file has left at its key before, if that is still there, and uploads the file.
-    fn end_rename(self: &Arc<Self>, leaves: ObjectId, file: Arc<DraftFile>) {
+    /// Deletes the versions that renamed files have left at their keys before, if they are still there. Then uploads these
+    /// files, and those that have got such a key.
+    fn end_renames(self: &Arc<Self>, renamed: Vec<(ObjectId, Arc<DraftFile>)>, blocked: Vec<Arc<DraftFile>>) {
         let fs = self.clone();
         // It counts from now on.
         let task = self.writing.behind.as_ref().map(Behind::begin);
         spawn(self.namespace.requests().runtime(), async move {
             let _task = task;
-            let Ok(writer) = fs.writer() else { return };
-            if let Err(error) = writer.bucket().delete(&leaves).await {
-                tracing::warn!(key = leaves.key(), %error, "a file that was renamed is left at its key before");
-            } else if let Some((prefix, name)) = fs.place_of(leaves.key()) {
-                fs.namespace.note_gone(&prefix, &name);
+            let delete = |(leaves, _): &(ObjectId, _)| fs.delete_left(leaves.clone());
+            stream::iter(renamed.iter().map(delete)).buffer_unordered(UPLOADS).collect::<()>().await;
+            for file in renamed.iter().map(|(_, file)| file).chain(&blocked) {
+                fs.upload_after(file, Duration::ZERO);
             }
-            fs.upload_after(&file, Duration::ZERO);
         });
+    }
+
+    /// Deletes a version that a renamed file has left at its key before, if it is still there.
+    async fn delete_left(self: &Arc<Self>, leaves: ObjectId) {
+        let (Ok(writer), Some((prefix, name))) = (self.writer(), self.place_of(leaves.key())) else { return };
+        // Nobody makes a new file of that version meanwhile.
+        let _held = self.writing.tree_locks.hold_names(&[(&prefix, &name)]).await;
+        match writer.bucket().delete(&leaves).await {
+            Err(error) => {
+                tracing::warn!(key = leaves.key(), %error, "a file that was renamed is left at its key before");
+            }
+            // Another file may have got the name.
+            Ok(_) if self.namespace.drafts_of(&prefix, Some(&name)).is_empty() => {
+                self.namespace.note_gone(&prefix, &name);
+            }
+            Ok(_) => {}
+        }
     }
 
     /// The folder of a key of this mount, and the name there. The folders above are there from now on.
