@@ -115,7 +115,7 @@ impl Filesystem {
                 None => self.upload_after(&file, Duration::ZERO),
             }
         }
-        if !renamed.is_empty() {
+        if !renamed.is_empty() || !blocked.is_empty() {
             self.end_renames(renamed, blocked);
         }
         hidden
